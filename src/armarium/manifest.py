@@ -34,7 +34,6 @@ class ServedDirectory:
 
     @property
     def is_writable(self) -> bool:
-        """Whether this process may write in the directory."""
         return os.access(self.path, os.W_OK)
 
 
@@ -45,9 +44,7 @@ class ProgressDisplay(Protocol):
         """Display what was received so far, and what follows."""
         ...
 
-    def end(self) -> None:
-        """Restore the terminal."""
-        ...
+    def end(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +81,9 @@ class Manifest:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its packages are installed."""
         return all(find_spec(package) is not None for package in self.packages)
 
     def require_packages(self) -> None:
-        """Raise `ConfigError` if its packages are not installed."""
         if not self.is_installed:
             hint = f"pip install 'armarium[{self.name}]'"
             raise ConfigError(f"the {self.name} needs packages that are not installed", hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from armarium.assembly import MANIFESTS
 from armarium.capability import Capability, Endpoint, Facilities, OpenCapability, ServerIdentity
@@ -26,6 +27,8 @@ from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
 from armarium.surfaces.web.app import JsonApi
+
+LimitsT = TypeVar("LimitsT", CallLimits, RequestLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Server:
             loopback_only=is_loopback(server.host),
             max_body_bytes=server.max_body_bytes,
             metrics=self.metrics,
-            limits=_request_limits(self.settings.limits),
+            limits=_limits(RequestLimits, self.settings.limits),
             has_session=open_sessions.has,
         )
         if endpoint is not None:
@@ -134,7 +137,7 @@ async def open_server(
             metrics=facilities.metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
-            limits=_call_limits(settings.limits),
+            limits=_limits(CallLimits, settings.limits),
             check_answers=check_answers,
         )
         yield Server(settings, served, dispatcher, facilities.metrics, facilities.events, pipe)
@@ -155,18 +158,10 @@ def facilities_for(settings: CoreSettings, events: Events | None = None) -> Faci
 
 def _pipe_tool(settings: CoreSettings) -> ToolSpec:
     limits = PipeLimits(**{field.name: getattr(settings.pipe, field.name) for field in fields(PipeLimits)})
-    return pipe_tool(limits, _call_limits(settings.limits))
+    return pipe_tool(limits, _limits(CallLimits, settings.limits))
 
 
-def _call_limits(settings: LimitSettings) -> CallLimits:
-    return CallLimits(**{field.name: getattr(settings, field.name) for field in fields(CallLimits)})
-
-
-def _request_limits(settings: LimitSettings) -> RequestLimits:
-    return RequestLimits(
-        requests_per_second=settings.requests_per_second,
-        request_burst=settings.request_burst,
-        request_bytes_in_flight=settings.request_bytes_in_flight,
-        total_request_bytes_in_flight=settings.total_request_bytes_in_flight,
-        max_values=settings.max_argument_values,
-    )
+def _limits(kind: type[LimitsT], settings: LimitSettings) -> LimitsT:
+    """The settings of the same names. `max_values` of a request are those of its arguments."""
+    given = settings.model_dump() | {"max_values": settings.max_argument_values}
+    return kind(**{field.name: given[field.name] for field in fields(kind)})

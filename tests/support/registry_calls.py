@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from armarium.capabilities.registry.model import FileFilter, FileRecord, ReportEntry, ScanOutcome, ScanReport
+from armarium.capabilities.registry.model import SEVERITIES, FileFilter, ListedFile, ReportEntry, Scanned, ScanReport
 from armarium.capabilities.registry.service import Registry
 from support.client import ToolClient, texts_of
 from support.server import ServerProcess, installed_command, write_config
@@ -110,17 +110,37 @@ def found(path: str, rule: str = "R1", line: int | None = 1, **more: Any) -> Rep
 
 async def scanned(
     registry: Registry, *findings: ReportEntry, source: str = "ruff", covered: tuple[str, ...] | None = None
-) -> ScanOutcome:
+) -> Scanned:
     """What a scan with these findings changes."""
     return await registry.scan(ScanReport(source, findings, covered), ACTOR)
 
 
-async def all_files(registry: Registry, wanted: FileFilter | None = None) -> list[FileRecord]:
+async def all_files(registry: Registry, wanted: FileFilter | None = None) -> list[ListedFile]:
     """Every file, by path."""
-    return (await registry.list_files(wanted or FileFilter(), sort="path", limit=10000)).items
+    return (await registry.list_files(wanted or FileFilter(), sort="path", limit=10000))["results"]
 
 
-async def file_at(registry: Registry, path: str) -> FileRecord:
+async def file_at(registry: Registry, path: str) -> ListedFile:
     """The file at a path."""
-    [record] = [file for file in await all_files(registry) if file.path == path and file.removed_at is None]
+    [record] = [file for file in await all_files(registry) if file["path"] == path]
     return record
+
+
+async def is_removed(registry: Registry, file_id: str) -> bool:
+    """Whether the file is removed, by its timeline and by the list."""
+    events = (await registry.timeline(file_id, kind="file_metadata_update", limit=10000))["results"]
+    removals = [event["data"]["new_value"] for event in events if event["data"]["field"] == "removed"]
+    removed = bool(removals) and removals[0]
+    assert removed == (file_id not in {file["id"] for file in await all_files(registry)})
+    return removed
+
+
+def summary(total: int, still_open: int, **by_severity: int) -> Json:
+    """The counts of a file's findings."""
+    counts = dict.fromkeys(SEVERITIES, 0) | by_severity
+    return {"total_findings": total, "open_findings": still_open, **counts}
+
+
+def skipped(outcome: Scanned) -> dict[str, int]:
+    """How many findings or scanned paths were skipped, by reason."""
+    return {each["reason"]: each["count"] for each in outcome["skipped"]}

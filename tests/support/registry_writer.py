@@ -27,7 +27,9 @@ async def write(project: Path, name: str) -> None:
             file = await registry.register_file(f"{name}/{number}.py", name)
             await registry.scan(ScanReport(name, [found(SHARED, line=line + 1) for line in range(number + 1)]), name)
             await registry.register_file(SHARED, name, metadata={"by": name, "round": number})
-            await registry.scan(ScanReport(name, [found(file.path), found(file.path, "R2", severity="high")]), name)
+            await registry.scan(
+                ScanReport(name, [found(file["path"]), found(file["path"], "R2", severity="high")]), name
+            )
 
 
 async def die(project: Path, after: int, how_many: int) -> None:

@@ -23,22 +23,17 @@ Run = Callable[[Sequence[str]], int]
 """Runs the arguments of a command line, and returns the exit code."""
 
 
-def _unchanged(error: BaseException) -> BaseException:
-    return error
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorReporter:
     """How a program reports errors."""
 
     report: Callable[[ArmariumError], int]
     """Prints an error, and returns the exit code."""
-    translate: Callable[[BaseException], BaseException] = _unchanged
+    translate: Callable[[BaseException], BaseException] = lambda error: error
     """Replaces an exception of a library by the `ArmariumError` that the program reports for it, if it has one."""
 
 
 def main(run: Run) -> NoReturn:
-    """The entry point of a program."""
     # Imports create many objects and no garbage: collections took an eighth of the start of a server.
     gc.disable()
     prepare_streams()

@@ -32,10 +32,9 @@ from armarium.capabilities.registry.model import (
     ReportEntry,
     ScanReport,
     Severity,
-    Summary,
 )
 from armarium.capabilities.registry.service import Registry
-from support.registry_calls import ACTOR
+from support.registry_calls import ACTOR, Json, skipped, summary
 
 PATHS = ["a.py", "b.go", "d/a.py", "d/b_c", "d/e/a.py", "d%"]
 PLACES = [*PATHS, "d", "d/e", "f"]
@@ -81,10 +80,10 @@ class ModelFile:
     events: Counter[str] = field(default_factory=Counter)
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> Json:
         still_open = Counter(each.severity for each in self.findings.values() if each.status == "open")
         counts = {severity: still_open[severity] for severity in SEVERITIES}
-        return Summary(len(self.findings), sum(counts.values()), **counts)
+        return summary(len(self.findings), sum(counts.values()), **counts)
 
 
 def identity(found: ReportEntry) -> str:
@@ -211,7 +210,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             self.registry: Registry = runner.run(self.stack.enter_async_context(open_registry(Path(directory), "p")))
             self.model = Model()
             self.ids: dict[int, str] = {}
-            self.issues = [runner.run(self.registry.create_issue(IssueChange(title="one"))).id]
+            self.issues = [runner.run(self.registry.create_issue(IssueChange(title="one")))["id"]]
 
         def teardown(self) -> None:
             if hasattr(self, "stack"):
@@ -221,21 +220,22 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
         def register(self, path: str, language: str | None) -> None:
             record = runner.run(self.registry.register_file(path, ACTOR, language=language))
             file = self.model.register(path, language)
-            assert (record.path, record.language, record.summary) == (path, file.language, file.summary)
-            assert self.ids.setdefault(file.order, record.id) == record.id
+            assert (record["path"], record["language"]) == (path, file.language)
+            assert runner.run(self.registry.get_file(record["id"]))["summary"] == file.summary
+            assert self.ids.setdefault(file.order, record["id"]) == record["id"]
 
         @rule(source=sources, findings=st.lists(reported, max_size=6), covered=covers)
         def scan(self, source: str, findings: list[ReportEntry], covered: tuple[str, ...] | None) -> None:
             outcome = runner.run(self.registry.scan(ScanReport(source, findings, covered), ACTOR))
             wanted = self.model.scan(source, findings, covered)
             assert {
-                "created": outcome.findings_created,
-                "updated": outcome.findings_updated,
-                "closed": outcome.findings_closed,
-                "reopened": outcome.findings_reopened,
-                "unchanged": outcome.findings_unchanged,
-                "duplicate": outcome.findings_duplicate,
-                "skipped": outcome.skipped.get("file_removed", 0),
+                "created": outcome["findings_created"],
+                "updated": outcome["findings_updated"],
+                "closed": outcome["findings_closed"],
+                "reopened": outcome["findings_reopened"],
+                "unchanged": outcome["findings_unchanged"],
+                "duplicate": outcome["findings_duplicate"],
+                "skipped": skipped(outcome).get("file_removed", 0),
             } == {
                 name: wanted[name]
                 for name in ("created", "updated", "closed", "reopened", "unchanged", "duplicate", "skipped")
@@ -265,10 +265,10 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             source, key = data.draw(st.sampled_from(sorted(file.findings)))
             model = file.findings[source, key]
             page = runner.run(self.registry.list_findings(file_id=self.id_of(file), scan_source=source))
-            [finding] = [each for each in page.items if model_key(each) == key]
-            assert finding.status == model.status
-            assert finding.seen_count == model.seen
-            runner.run(self.registry.update_finding(finding.id, status, ACTOR))
+            [finding] = [each for each in page["results"] if model_key(each) == key]
+            assert finding["status"] == model.status
+            assert finding["seen_count"] == model.seen
+            runner.run(self.registry.update_finding(finding["id"], status, ACTOR))
             if model.status != status or model.suppressed:
                 model.status, model.suppressed = status, False
                 file.events["finding_closed" if status == "fixed" else "finding_updated"] += 1
@@ -299,21 +299,23 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 for file in self.model.present(".")
                 if (language is None or file.language == language)
                 and file.path.startswith(prefix or "")
-                and file.summary.open_findings >= (least or 0)
-                and (severity is None or getattr(file.summary, severity))
+                and file.summary["open_findings"] >= (least or 0)
+                and (severity is None or file.summary[severity])
                 and (source is None or any(found_by == source for found_by, _ in file.findings))
             )
             ask = {"sort": sort, "direction": direction}
             whole = runner.run(self.registry.list_files(wanted, **ask))
-            assert Counter(file.path for file in whole.items) == expected
-            assert whole.total == expected.total()
+            assert Counter(file["path"] for file in whole["results"]) == expected
+            assert whole["total"] == expected.total()
             paged = [
                 runner.run(self.registry.list_files(wanted, **ask, limit=2, offset=offset))
-                for offset in range(0, whole.total + 1, 2)
+                for offset in range(0, whole["total"] + 1, 2)
             ]
-            assert [file for page in paged for file in page.items] == whole.items
-            assert [page.has_more for page in paged] == [page.offset + len(page.items) < whole.total for page in paged]
-            values = [getattr(file, sort) for file in whole.items]
+            assert [file for page in paged for file in page["results"]] == whole["results"]
+            assert [page["has_more"] for page in paged] == [
+                page["offset"] + len(page["results"]) < whole["total"] for page in paged
+            ]
+            values: list[Any] = [file[sort] for file in whole["results"]]
             descending = (direction or ("asc" if sort in ("path", "language") else "desc")) == "desc"
             assert values == sorted(values, reverse=descending)
 
@@ -322,21 +324,27 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             if not hasattr(self, "model"):
                 return
             page = runner.run(self.registry.list_files(FileFilter(), limit=1000))
-            assert page.total == len(page.items) == len(self.model.present("."))
-            listed = {file.id: file for file in page.items}
+            assert page["total"] == len(page["results"]) == len(self.model.present("."))
+            listed = {file["id"]: file for file in page["results"]}
             for file in self.model.files:
                 file_id = self.id_of(file)
                 assert (file_id in listed) != bool(file.removed)
-                record = listed.get(file_id) or runner.run(self.registry.get_file(file_id)).file
-                assert record.language == file.language
-                assert record.path == file.path
-                assert record.summary == file.summary
-                assert record.associations_count == len(file.links)
-                assert (record.removed_at is not None) == bool(file.removed)
-                timeline = runner.run(self.registry.timeline(record.id, limit=10000))
-                assert Counter(event.type for event in timeline.items) == +file.events
-                assert timeline.total == file.events.total()
-                times = [event.timestamp for event in timeline.items]
+                detail = runner.run(self.registry.get_file(file_id))
+                record = detail["file"]
+                assert record["language"] == file.language
+                assert record["path"] == file.path
+                assert detail["summary"] == file.summary
+                assert len(detail["associations"]) == len(file.links)
+                if file_id in listed:
+                    counted = {"summary": file.summary, "associations_count": len(file.links)}
+                    assert listed[file_id] == {**record, **counted}
+                timeline = runner.run(self.registry.timeline(record["id"], limit=10000))
+                events = timeline["results"]
+                removals = [each["data"]["new_value"] for each in events if each["data"].get("field") == "removed"]
+                assert (removals[:1] == [True]) == bool(file.removed)
+                assert Counter(event["type"] for event in events) == +file.events
+                assert timeline["total"] == file.events.total()
+                times = [event["timestamp"] for event in events]
                 assert times == sorted(times, reverse=True)
 
         def id_of(self, file: ModelFile) -> str:
@@ -345,7 +353,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
                 page = runner.run(self.registry.list_files(FileFilter(), limit=1000))
                 others = set(self.ids.values())
                 [self.ids[file.order]] = [
-                    each.id for each in page.items if each.path == file.path and each.id not in others
+                    each["id"] for each in page["results"] if each["path"] == file.path and each["id"] not in others
                 ]
             return self.ids[file.order]
 
@@ -353,9 +361,9 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
 
 def model_key(finding: Any) -> str:
-    if finding.fingerprint:
-        return finding.fingerprint
-    return f"{finding.rule_id}:{finding.line_start or finding.message}"
+    if finding["fingerprint"]:
+        return finding["fingerprint"]
+    return f"{finding['rule_id']}:{finding['line_start'] or finding['message']}"
 
 
 @pytest.mark.hypothesis  # for `make soak`: it runs what is marked so with random examples

@@ -14,9 +14,9 @@ from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwrit
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
-from armarium.capabilities.registry.storage import errors as storage_errors
+from armarium.capabilities.registry.storage import file as registry_file
 from armarium.capabilities.registry.storage import files
-from armarium.capabilities.registry.storage.database import RegistryDatabase, statements
+from armarium.capabilities.registry.storage.database import STATEMENTS, RegistryDatabase
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
@@ -30,7 +30,7 @@ def file(project: Path) -> Path:
 
 def every_statement() -> list[str]:
     made: list[str] = []
-    for statement in statements().values():
+    for statement in STATEMENTS.values():
         for part, text in PARTS.items():
             statement = statement.replace(part, text)
         made.append(statement)
@@ -88,10 +88,10 @@ async def test_a_registry_that_others_are_writing_is_busy_and_worth_another_try(
         with pytest.raises(Busy) as refused:
             await registry.register_file("a.py", ACTOR)
         assert (refused.value.code, refused.value.retryable) == ("busy", True)
-        assert (await registry.list_issues()).total == 0
+        assert (await registry.list_issues())["total"] == 0
         other.execute("ROLLBACK")
         other.close()
-        assert (await registry.register_file("a.py", ACTOR)).path == "a.py"
+        assert (await registry.register_file("a.py", ACTOR))["path"] == "a.py"
 
 
 async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_nothing_more(
@@ -101,15 +101,15 @@ async def test_a_registry_deleted_under_a_running_server_begins_again_and_loses_
         await scanned(registry, found("a.py"))
         shutil.rmtree(file.parent)
         made = await registry.register_file("b.py", ACTOR)
-        assert made.id.startswith("tower-f-")
-        assert [each.path for each in await all_files(registry)] == ["b.py"]
+        assert made["id"].startswith("tower-f-")
+        assert [each["path"] for each in await all_files(registry)] == ["b.py"]
         assert "deleted or replaced" in caplog.text
         file.unlink()
         assert await all_files(registry) == []
         await registry.register_file("c.py", ACTOR)
     async with open_registry(project) as registry:
-        assert [each.path for each in await all_files(registry)] == ["c.py"]
-        assert (await registry.register_file("d.py", ACTOR)).id.startswith("tower-f-")
+        assert [each["path"] for each in await all_files(registry)] == ["c.py"]
+        assert (await registry.register_file("d.py", ACTOR))["id"].startswith("tower-f-")
 
 
 async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile(project: Path, file: Path) -> None:
@@ -121,8 +121,8 @@ async def test_a_change_is_not_written_into_a_registry_that_is_deleted_meanwhile
         with pytest.raises(Busy):
             await registry.scan(ScanReport("ruff", deleting()), ACTOR)
         assert not file.exists()
-        assert (await scanned(registry, found("a.py"))).findings_created == 1
-        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        assert (await scanned(registry, found("a.py")))["findings_created"] == 1
+        assert [each["path"] for each in await all_files(registry)] == ["a.py"]
 
 
 async def test_a_deleted_project_is_reported_and_not_created_again(project: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_registry_opened_for_reading_changes_nothing_and_refuses_changes
         await scanned(registry, found("a.py"))
     before = file.read_bytes()
     async with open_registry(project, "other", read_only=True) as registry:
-        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        assert [each["path"] for each in await all_files(registry)] == ["a.py"]
         with pytest.raises(Unwritable):
             await registry.register_file("b.py", ACTOR)
     assert file.read_bytes() == before
@@ -155,12 +155,12 @@ async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_i
     file.with_name("registry.sqlite-shm").mkdir()
     monkeypatch.setattr("armarium.capabilities.registry.lifespan.is_writable", lambda file: False)
     async with open_registry(project) as registry:
-        assert [each.path for each in await all_files(registry)] == ["a.py"]
+        assert [each["path"] for each in await all_files(registry)] == ["a.py"]
 
 
 async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_registry(project) as registry:
-        monkeypatch.setattr(storage_errors, "is_disk_full", lambda directory: True)
+        monkeypatch.setattr(registry_file, "is_disk_full", lambda directory: True)
 
         def failing(self: RegistryDatabase, *arguments: object) -> None:
             error = sqlite3.OperationalError("disk I/O error")
@@ -194,22 +194,22 @@ def make_first(older: sqlite3.Connection) -> None:
 async def test_a_registry_of_an_earlier_version_becomes_one_of_ours(project: Path, file: Path, version: int) -> None:
     async with open_registry(project) as registry:
         await scanned(registry, found("a.py"))
-        [before] = (await registry.list_findings()).items
-        issue, _ = await registry.promote_finding(before.id, ACTOR)
+        [before] = (await registry.list_findings())["results"]
+        issue = (await registry.promote_finding(before["id"], ACTOR))["issue"]
     make_older(file, version)
     as_it_was = file.read_bytes()
     async with open_registry(project, read_only=True) as registry:
         [record] = await all_files(registry)
-        detail = await registry.get_file(record.id)
-        assert [each.id for each in detail.recent_findings] == [before.id]
-        assert detail.recent_findings == (await registry.list_findings()).items
-        assert (await registry.timeline(record.id)).total == 3
-        assert [each.file_path for each in await registry.issue_files(issue.id)] == ["a.py"]
-        assert (await registry.list_issues()).items == [issue]
+        detail = await registry.get_file(record["id"])
+        assert [each["id"] for each in detail["recent_findings"]] == [before["id"]]
+        assert detail["recent_findings"] == (await registry.list_findings())["results"]
+        assert (await registry.timeline(record["id"]))["total"] == 3
+        assert [each["file_path"] for each in await registry.issue_files(issue["id"])] == ["a.py"]
+        assert (await registry.list_issues())["results"] == [issue]
     assert file.read_bytes() == as_it_was
     async with open_registry(project) as registry:
         assert await all_files(registry) == [record]
-        assert (await scanned(registry, found("a.py", suppressed=True))).findings_updated == 1
+        assert (await scanned(registry, found("a.py", suppressed=True)))["findings_updated"] == 1
     made = sqlite3.connect(file)
     assert made.execute("PRAGMA user_version").fetchone() == (3,)
     [(listing,)] = made.execute("SELECT sql FROM sqlite_master WHERE name = 'files_by_updated_at'").fetchall()
@@ -221,7 +221,7 @@ async def test_decisions_made_in_an_earlier_version_are_recovered_from_the_timel
     rules = ("begun suppressed", "suppressed later", "judged", "judged after a scan", "suppressed after a judgement")
     async with open_registry(project) as registry:
         await scanned(registry, *(found("a.py", rule, suppressed=rule == rules[0]) for rule in rules))
-        ids = {finding.rule_id: finding.id for finding in (await registry.list_findings()).items}
+        ids = {finding["rule_id"]: finding["id"] for finding in (await registry.list_findings())["results"]}
         for rule in rules[2:]:
             await registry.update_finding(ids[rule], "false_positive", ACTOR)
         await registry.update_finding(ids[rules[4]], "open", ACTOR)
@@ -229,9 +229,9 @@ async def test_decisions_made_in_an_earlier_version_are_recovered_from_the_timel
         await scanned(registry, *(found("a.py", rule, suppressed=True) for rule in rules))
     make_older(file, 2)
     async with open_registry(project) as registry:
-        assert (await registry.list_findings(status="false_positive")).total == 5
+        assert (await registry.list_findings(status="false_positive"))["total"] == 5
         await scanned(registry, *(found("a.py", rule) for rule in rules))
-        stays = {finding.rule_id for finding in (await registry.list_findings(status="false_positive")).items}
+        stays = {finding["rule_id"] for finding in (await registry.list_findings(status="false_positive"))["results"]}
     assert stays == {rules[2], rules[3]}
 
 
@@ -261,5 +261,5 @@ async def test_every_process_uses_the_stored_prefix_of_ids(project: Path) -> Non
         first = await registry.register_file("a.py", "keeper")
     async with open_registry(project) as registry:
         second = await registry.register_file("b.py", "keeper")
-    assert first.id.startswith("tower-f-")
-    assert second.id.startswith("tower-f-")
+    assert first["id"].startswith("tower-f-")
+    assert second["id"].startswith("tower-f-")

@@ -11,7 +11,7 @@ import pytest
 from armarium.capabilities.registry.errors import Busy
 from armarium.capabilities.registry.event_listener import listen_to_events
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import FileFilter, FileRecord
+from armarium.capabilities.registry.model import FileFilter, ListedFile
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
 from armarium.foundation.identity import LOCAL, Principal
@@ -19,6 +19,7 @@ from armarium.foundation.refs import FileRef
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
+from support.registry_calls import is_removed
 from support.waiting import eventually
 
 DEADLINE_S = 60.0
@@ -58,9 +59,9 @@ def source(project: Path) -> EventSource:
     return EventSource(project)
 
 
-async def known(registry: Registry) -> dict[str, FileRecord]:
+async def known(registry: Registry) -> dict[str, ListedFile]:
     page = await registry.list_files(FileFilter(), sort="path", limit=1000)
-    return {file.path: file for file in page.items}
+    return {file["path"]: file for file in page["results"]}
 
 
 async def test_a_file_that_is_written_is_known_with_its_language(source: EventSource, registry: Registry) -> None:
@@ -69,7 +70,7 @@ async def test_a_file_that_is_written_is_known_with_its_language(source: EventSo
         await source.changed("notes")
         await listener.wait_until_written()
         files = await known(registry)
-    assert {path: file.language for path, file in files.items()} == {"src/app.py": "python", "notes": ""}
+    assert {path: file["language"] for path, file in files.items()} == {"src/app.py": "python", "notes": ""}
 
 
 async def test_folders_and_what_is_outside_the_project_are_not_known(
@@ -126,12 +127,12 @@ async def test_a_moved_file_keeps_its_id_and_its_history(source: EventSource, re
         await source.scanned("lib/new.py", ("github", 3, "aa"))
         await listener.wait_until_written()
         files = await known(registry)
-        events = (await registry.timeline(before.id)).items
+        events = (await registry.timeline(before["id"]))["results"]
     assert list(files) == ["lib/new.py"]
-    assert files["lib/new.py"].id == before.id
-    assert files["lib/new.py"].summary.open_findings == 1
-    assert files["lib/new.py"].removed_at is None
-    renames = [event.data for event in events if event.data.get("field") == "path"]
+    assert files["lib/new.py"]["id"] == before["id"]
+    assert files["lib/new.py"]["summary"]["open_findings"] == 1
+    assert not await is_removed(registry, before["id"])
+    renames = [event["data"] for event in events if event["data"].get("field") == "path"]
     assert [(rename["old_value"], rename["new_value"]) for rename in renames] == [("old.py", "lib/new.py")]
 
 
@@ -146,7 +147,7 @@ async def test_a_moved_folder_moves_all_files_below_it(source: EventSource, regi
         await listener.wait_until_written()
         after = await known(registry)
     assert list(after) == ["lib/a.py", "lib/deep/b.py", "src2/c.py"]
-    assert [file.id for file in after.values()] == [before[path].id for path in paths]
+    assert [file["id"] for file in after.values()] == [before[path]["id"] for path in paths]
 
 
 async def test_a_removed_file_stays_known_and_has_no_open_findings(source: EventSource, registry: Registry) -> None:
@@ -157,13 +158,13 @@ async def test_a_removed_file_stays_known_and_has_no_open_findings(source: Event
         await source.changed("src", "removed", is_directory=True)
         await listener.wait_until_written()
         assert await known(registry) == {}
-        file = (await registry.get_file(file.id)).file
-        assert (file.summary.total_findings, file.summary.open_findings) == (1, 0)
-        assert file.removed_at is not None
+        counts = (await registry.get_file(file["id"]))["summary"]
+        assert (counts["total_findings"], counts["open_findings"]) == (1, 0)
+        assert await is_removed(registry, file["id"])
         await source.changed("src/leak.env", "created")
         await listener.wait_until_written()
         (file,) = (await known(registry)).values()
-    assert file.removed_at is None
+    assert not await is_removed(registry, file["id"])
 
 
 async def test_what_our_scanner_finds_opens_moves_and_closes(source: EventSource, registry: Registry) -> None:
@@ -172,24 +173,26 @@ async def test_what_our_scanner_finds_opens_moves_and_closes(source: EventSource
         await source.scanned("b.env", ("jwt", 1, "dd"))
         await listener.wait_until_written()
         page = await registry.list_findings(scan_source=SCANNER)
-        assert {(each.file_path, each.rule_id, each.line_start) for each in page.items} == {
+        assert {(each["file_path"], each["rule_id"], each["line_start"]) for each in page["results"]} == {
             ("a.env", "github", 2),
             ("a.env", "github", 7),
             ("a.env", "npm", 2),
             ("b.env", "jwt", 1),
         }
-        assert {each.severity for each in page.items} == {"high"}
+        assert {each["severity"] for each in page["results"]} == {"high"}
         await source.scanned("a.env", ("github", 5, "aa"))
         await listener.wait_until_written()
         page = await registry.list_findings(scan_source=SCANNER, status="open")
-        assert {(each.file_path, each.rule_id, each.line_start, each.seen_count) for each in page.items} == {
+        assert {
+            (each["file_path"], each["rule_id"], each["line_start"], each["seen_count"]) for each in page["results"]
+        } == {
             ("a.env", "github", 5, 2),
             ("b.env", "jwt", 1, 1),
         }
         await source.scanned("a.env")
         await source.scanned("b.env")
         await listener.wait_until_written()
-        assert (await registry.list_findings(status="open")).total == 0
+        assert (await registry.list_findings(status="open"))["total"] == 0
 
 
 async def test_a_path_that_cannot_be_kept_costs_only_itself(source: EventSource, registry: Registry) -> None:
@@ -206,11 +209,11 @@ async def test_a_judgement_on_one_credential_says_nothing_about_the_next_in_its_
     async with listen_to_events(registry, source.events, source.project) as listener:
         await source.scanned("a.env", ("github", 2, "example"), ("github", 9, "other"))
         await listener.wait_until_written()
-        example = next(each for each in (await registry.list_findings()).items if each.line_start == 2)
-        await registry.update_finding(example.id, "false_positive", "ada")
+        example = next(each for each in (await registry.list_findings())["results"] if each["line_start"] == 2)
+        await registry.update_finding(example["id"], "false_positive", "ada")
         await source.scanned("a.env", ("github", 2, "real"), ("github", 5, "example"))
         await listener.wait_until_written()
-        found = {(each.line_start, each.status) for each in (await registry.list_findings()).items}
+        found = {(each["line_start"], each["status"]) for each in (await registry.list_findings())["results"]}
     assert found == {(2, "open"), (5, "false_positive"), (9, "fixed")}
 
 
@@ -308,7 +311,7 @@ async def test_what_an_agent_does_in_the_sandbox_and_the_corpus_finds_is_known(p
             await call("write_file", root="w", path="run.sh", content="echo it is gone\n", mode="overwrite")
             await until("run.sh", 0)
     async with open_registry(project) as registry:
-        (finding,) = (await registry.list_findings()).items
-    assert (finding.scan_source, finding.status) == (SCANNER, "fixed")
+        (finding,) = (await registry.list_findings())["results"]
+    assert (finding["scan_source"], finding["status"]) == (SCANNER, "fixed")
     kept = b"".join(file.read_bytes() for file in (project / ".armarium").iterdir())
     assert secret.encode() not in kept

@@ -9,9 +9,8 @@ import pytest
 
 from armarium.capabilities.registry.changes.file_records import language_of
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.model import Summary
 from armarium.capabilities.registry.service import Registry
-from support.registry_calls import ACTOR, all_files, file_at, found, scanned
+from support.registry_calls import ACTOR, all_files, file_at, found, is_removed, scanned, skipped, summary
 
 
 async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) -> None:
@@ -19,23 +18,26 @@ async def test_a_renamed_file_keeps_id_findings_and_history(registry: Registry) 
     before = await file_at(registry, "old/a.py")
     assert await registry.record_moved("old", "new", ACTOR) == 2
     after = await file_at(registry, "new/a.py")
-    assert (after.id, after.summary, after.first_seen) == (before.id, before.summary, before.first_seen)
-    assert [file.path for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
-    newest = (await registry.timeline(after.id)).items[0]
-    assert newest.type == "file_metadata_update"
-    assert newest.data == {"field": "path", "old_value": "old/a.py", "new_value": "new/a.py", "actor": ACTOR}
-    assert (await scanned(registry, found("new/a.py"))).findings_unchanged == 1
+    assert (after["id"], after["summary"], after["first_seen"]) == (
+        before["id"],
+        before["summary"],
+        before["first_seen"],
+    )
+    assert [file["path"] for file in await all_files(registry)] == ["new/a.py", "new/deep/b.py", "older/c.py"]
+    newest = (await registry.timeline(after["id"]))["results"][0]
+    assert newest["type"] == "file_metadata_update"
+    assert newest["data"] == {"field": "path", "old_value": "old/a.py", "new_value": "new/a.py", "actor": ACTOR}
+    assert (await scanned(registry, found("new/a.py")))["findings_unchanged"] == 1
 
 
 async def test_moving_a_file_onto_another_preserves_both_records(registry: Registry) -> None:
     await scanned(registry, found("a.py"), found("b.py", "R2"))
     moving, replaced = await file_at(registry, "a.py"), await file_at(registry, "b.py")
     assert await registry.record_moved("a.py", "b.py", ACTOR) == 1
-    assert (await file_at(registry, "b.py")).id == moving.id
-    gone = (await registry.get_file(replaced.id)).file
-    assert gone.removed_at is not None
-    assert gone.summary == Summary(1, 0)
-    assert (await registry.register_file("b.py", ACTOR)).id == moving.id
+    assert (await file_at(registry, "b.py"))["id"] == moving["id"]
+    assert await is_removed(registry, replaced["id"])
+    assert (await registry.get_file(replaced["id"]))["summary"] == summary(1, 0)
+    assert (await registry.register_file("b.py", ACTOR))["id"] == moving["id"]
 
 
 async def test_a_removed_file_remains_registered_and_is_restored_with_its_id(registry: Registry) -> None:
@@ -44,18 +46,18 @@ async def test_a_removed_file_remains_registered_and_is_restored_with_its_id(reg
     assert await registry.record_removed("src", ACTOR) == 2
     assert await registry.record_removed("src", ACTOR) == 0
     assert await all_files(registry) == []
-    a = (await registry.get_file(before.id)).file
-    assert a.removed_at is not None
-    assert a.summary == Summary(1, 0)
-    events = (await registry.timeline(a.id)).items
-    assert [(event.type, event.data.get("field")) for event in events[:2]] == [
+    assert await is_removed(registry, before["id"])
+    assert (await registry.get_file(before["id"]))["summary"] == summary(1, 0)
+    events = (await registry.timeline(before["id"]))["results"]
+    assert [(event["type"], event["data"].get("field")) for event in events[:2]] == [
         ("file_metadata_update", "removed"),
         ("finding_closed", None),
     ]
     await registry.record_changed(["src/a.py", "src/new.py"], ACTOR)
     back = await file_at(registry, "src/a.py")
-    assert (back.id, back.removed_at, back.summary) == (before.id, None, Summary(1, 0))
-    assert (await scanned(registry, found("src/a.py"))).findings_reopened == 1
+    assert (back["id"], back["summary"]) == (before["id"], summary(1, 0))
+    assert not await is_removed(registry, back["id"])
+    assert (await scanned(registry, found("src/a.py")))["findings_reopened"] == 1
 
 
 async def test_changes_outside_the_project_are_ignored_and_the_others_recorded(
@@ -63,7 +65,7 @@ async def test_changes_outside_the_project_are_ignored_and_the_others_recorded(
 ) -> None:
     (project / "src").mkdir()
     await registry.record_changed(["a.py", "src", "../outside.py", "b.py"], ACTOR)
-    assert [file.path for file in await all_files(registry)] == ["a.py", "b.py"]
+    assert [file["path"] for file in await all_files(registry)] == ["a.py", "b.py"]
 
 
 async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registry: Registry, project: Path) -> None:
@@ -71,12 +73,12 @@ async def test_a_late_report_does_not_bring_back_a_file_that_was_removed(registr
     gone = await file_at(registry, "a.py")
     await registry.record_removed("a.py", ACTOR)
     late = await scanned(registry, found("a.py"))
-    assert (late.skipped, late.findings_reopened, late.files) == ({"file_removed": 1}, 0, 0)
+    assert (skipped(late), late["findings_reopened"], late["files"]) == ({"file_removed": 1}, 0, 0)
     assert await all_files(registry) == []
     (project / "a.py").write_text("it is back\n")
     back = await scanned(registry, found("a.py"))
-    assert (back.skipped, back.findings_reopened) == ({}, 1)
-    assert (await file_at(registry, "a.py")).id == gone.id
+    assert (skipped(back), back["findings_reopened"]) == ({}, 1)
+    assert (await file_at(registry, "a.py"))["id"] == gone["id"]
 
 
 async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_one_was_given(registry: Registry) -> None:
@@ -84,11 +86,11 @@ async def test_a_renamed_file_gets_the_language_of_its_new_name_unless_one_was_g
     said = await registry.register_file("b.py", ACTOR, language="starlark")
     await registry.record_moved("a.py", "a.go", ACTOR)
     await registry.record_moved("b.py", "b.go", ACTOR)
-    assert (await file_at(registry, "a.go")).language == "go"
-    assert (await file_at(registry, "b.go")).language == "starlark"
-    fields = [event.data["field"] for event in (await registry.timeline(guessed.id)).items]
+    assert (await file_at(registry, "a.go"))["language"] == "go"
+    assert (await file_at(registry, "b.go"))["language"] == "starlark"
+    fields = [event["data"]["field"] for event in (await registry.timeline(guessed["id"]))["results"]]
     assert sorted(fields) == ["language", "path"]
-    assert [event.data["field"] for event in (await registry.timeline(said.id)).items] == ["path"]
+    assert [event["data"]["field"] for event in (await registry.timeline(said["id"]))["results"]] == ["path"]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,8 @@ async def test_a_file_is_found_by_any_spelling_of_its_path_and_by_its_id(registr
     await registry.register_file("b.py", ACTOR)
     await registry.record_moved("b.py", "src/a.py", ACTOR)
     present = await file_at(registry, "src/a.py")
-    for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present.id):
-        assert (await registry.find_file(name)).id == present.id, name
+    for name in ("src/a.py", "./src//a.py", f"{project}/src/a.py", (project / "src/a.py").as_uri(), present["id"]):
+        assert (await registry.find_file(name))["id"] == present["id"], name
     with pytest.raises(NotFound):
         await registry.find_file("src/b.py")
 

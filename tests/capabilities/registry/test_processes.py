@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import Summary
 from support.client import connected
-from support.registry_calls import ACTOR, Calls, ServedProject, all_files, file_at, found, scanned
+from support.registry_calls import ACTOR, Calls, ServedProject, all_files, file_at, found, scanned, summary
 from support.registry_writer import ROUNDS, SHARED
 
 DEADLINE_S = 100
@@ -56,22 +55,22 @@ async def test_processes_that_write_at_once_lose_nothing(project: Path) -> None:
             process.communicate()
 
     async with open_registry(project, "p") as registry:
-        files = {file.path: file for file in await all_files(registry)}
+        files = {file["path"]: file for file in await all_files(registry)}
         assert set(files) == {f"{name}/{number}.py" for name in WRITERS for number in range(ROUNDS)} | {SHARED}
         own = [file for path, file in files.items() if path != SHARED]
-        assert {file.summary for file in own} == {Summary(2, 2, high=1, info=1)}
+        assert all(file["summary"] == summary(2, 2, high=1, info=1) for file in own)
         shared = files[SHARED]
-        assert shared.summary == Summary(ROUNDS * 3, ROUNDS * 3, info=ROUNDS * 3)
-        page = await registry.list_findings(file_id=shared.id, limit=10000)
-        assert Counter(finding.scan_source for finding in page.items) == dict.fromkeys(WRITERS, ROUNDS)
+        assert shared["summary"] == summary(ROUNDS * 3, ROUNDS * 3, info=ROUNDS * 3)
+        page = await registry.list_findings(file_id=shared["id"], limit=10000)
+        assert Counter(finding["scan_source"] for finding in page["results"]) == dict.fromkeys(WRITERS, ROUNDS)
         # Line n was reported by every scan from the n-th on.
-        assert all(finding.seen_count == ROUNDS + 1 - (finding.line_start or 0) for finding in page.items)
-        changes = (await registry.timeline(shared.id, kind="file_metadata_update", limit=10000)).items
-        assert {(event.data["new_value"]["by"], event.data["new_value"]["round"]) for event in changes} == {
+        assert all(finding["seen_count"] == ROUNDS + 1 - (finding["line_start"] or 0) for finding in page["results"])
+        changes = (await registry.timeline(shared["id"], kind="file_metadata_update", limit=10000))["results"]
+        assert {(event["data"]["new_value"]["by"], event["data"]["new_value"]["round"]) for event in changes} == {
             (name, number) for name in WRITERS for number in range(ROUNDS)
         }
         # Each change began where the one before had ended: no update was made from what was old already.
-        oldest_first = [event.data for event in reversed(changes)]
+        oldest_first = [event["data"] for event in reversed(changes)]
         assert all(later["old_value"] == earlier["new_value"] for earlier, later in itertools.pairwise(oldest_first))
 
 
@@ -79,17 +78,23 @@ async def test_processes_that_write_at_once_lose_nothing(project: Path) -> None:
 async def test_a_killed_scan_leaves_the_previous_state(project: Path, after: int) -> None:
     async with open_registry(project, "p") as registry:
         await scanned(registry, found("a.py", severity="high"), found("b.py"))
-        before = await all_files(registry), (await registry.timeline((await file_at(registry, "a.py")).id)).items
+        before = (
+            await all_files(registry),
+            (await registry.timeline((await file_at(registry, "a.py"))["id"]))["results"],
+        )
 
     victim = writer("die", str(project), str(after), str(HOW_MANY))
     victim.communicate(timeout=DEADLINE_S)
     assert victim.returncode == -signal.SIGKILL
 
     async with open_registry(project, "p") as registry:
-        after_death = await all_files(registry), (await registry.timeline((await file_at(registry, "a.py")).id)).items
+        after_death = (
+            await all_files(registry),
+            (await registry.timeline((await file_at(registry, "a.py"))["id"]))["results"],
+        )
         assert after_death == before
-        assert (await registry.list_findings()).total == 2
-        assert (await registry.register_file("c.py", ACTOR)).path == "c.py"
+        assert (await registry.list_findings())["total"] == 2
+        assert (await registry.register_file("c.py", ACTOR))["path"] == "c.py"
 
 
 async def test_events_have_the_same_ids_after_a_restart(tmp_path: Path) -> None:

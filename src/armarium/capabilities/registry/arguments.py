@@ -1,4 +1,4 @@
-"""The arguments of the registry's tools. The field docstrings are what a model reads."""
+"""The arguments of the registry's tools. The docstrings of fields are what a model reads."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
 class ListFilesArgs(Args):
-    """Which files, in what order."""
-
     limit: Limit = 100
     """Maximum number of files to return."""
     offset: Offset = 0
@@ -62,15 +60,11 @@ class ListFilesArgs(Args):
 
 
 class FileArgs(Args):
-    """Which file."""
-
     file_id: str
     """Id of the file, from list_files or register_file."""
 
 
 class TimelineArgs(FileArgs):
-    """Which events of a file."""
-
     limit: Limit = 50
     """Maximum number of events to return."""
     offset: Offset = 0
@@ -80,15 +74,11 @@ class TimelineArgs(FileArgs):
 
 
 class IssueArgs(Args):
-    """Which issue."""
-
     issue_id: str
     """Id of the issue, from create_issue or list_issues."""
 
 
 class AssociationArgs(Args):
-    """What to link."""
-
     file_id: str
     """Id of the file."""
     issue_id: str
@@ -98,8 +88,6 @@ class AssociationArgs(Args):
 
 
 class RegisterArgs(Args):
-    """A file and the fields of its record."""
-
     path: str
     """Path relative to the project, like src/app.py. The file need not exist yet."""
     language: str | None = None
@@ -111,8 +99,6 @@ class RegisterArgs(Args):
 
 
 class ReportedFinding(Args):
-    """One finding."""
-
     path: str = Field(min_length=1)
     """Path of the file, relative to the project, or absolute and inside it."""
     rule_id: str = Field(min_length=1)
@@ -134,8 +120,6 @@ class ReportedFinding(Args):
 
 
 class ReportArgs(Args):
-    """The findings of one scan."""
-
     scan_source: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
     """Name of the scanner or reviewer. Use the same name each time: findings are compared with its earlier ones."""
     findings: tuple[ReportedFinding, ...]
@@ -145,8 +129,6 @@ class ReportArgs(Args):
 
 
 class ImportArgs(Args):
-    """A report as written by a scanner."""
-
     report: Annotated[Any, WithJsonSchema({"type": ["object", "array"]})]
     """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
     format: ReportFormat = "auto"
@@ -158,8 +140,6 @@ class ImportArgs(Args):
 
 
 class ListFindingsArgs(Args):
-    """Which findings."""
-
     file_id: str | None = None
     """Only findings in this file."""
     status: FindingStatus | None = None
@@ -175,8 +155,6 @@ class ListFindingsArgs(Args):
 
 
 class UpdateFindingArgs(Args):
-    """A finding and its new status."""
-
     finding_id: str
     """Id of the finding, from list_findings or get_file."""
     status: FindingStatus
@@ -184,8 +162,6 @@ class UpdateFindingArgs(Args):
 
 
 class IssueFields(Args):
-    """The optional fields of an issue."""
-
     body: str | None = None
     """Description, in Markdown."""
     labels: tuple[str, ...] | None = Field(default=None, max_length=MAX_LABELS)
@@ -195,8 +171,6 @@ class IssueFields(Args):
 
 
 class CreateIssueArgs(IssueFields):
-    """A new issue."""
-
     title: str = Field(min_length=1, max_length=MAX_TITLE_CHARS)
     """Title, on one line."""
     priority: Priority = DEFAULT_PRIORITY
@@ -204,8 +178,6 @@ class CreateIssueArgs(IssueFields):
 
 
 class UpdateIssueArgs(IssueFields):
-    """The fields to change. Omitted fields remain unchanged."""
-
     issue_id: str
     """Id of the issue."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
@@ -217,8 +189,6 @@ class UpdateIssueArgs(IssueFields):
 
 
 class ListIssuesArgs(Args):
-    """Which issues."""
-
     status: IssueStatus | None = None
     """Only issues with this status."""
     label: str | None = None
@@ -230,8 +200,6 @@ class ListIssuesArgs(Args):
 
 
 class PromoteArgs(IssueFields):
-    """The finding to promote. Omitted fields are derived from it."""
-
     finding_id: str
     """Id of the finding, from list_findings or get_file."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None

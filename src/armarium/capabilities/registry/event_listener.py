@@ -79,7 +79,6 @@ class EventListener:
         self._wake_up.set()
 
     async def wait_until_written(self) -> None:
-        """Wait until all received events are written."""
         await self._written.wait()
 
     async def write_events(self) -> None:
@@ -117,14 +116,13 @@ class EventListener:
         """Write events of one kind. Returns how many of them need no retry."""
         try:
             await self._write(batch)
+            return len(batch)
         except ArmariumError as error:
             if error.retryable:
                 return 0
             if len(batch) == 1:
                 _log.warning("a file event was not recorded", extra={"what": kind, "code": error.code})
                 return 1
-        else:
-            return len(batch)
         # One event has a path that cannot be stored. Write the others one by one.
         done = 0
         for event in batch:
@@ -141,8 +139,11 @@ class EventListener:
                 findings = [finding for scan in scans.values() for finding in self._findings(scan)]
                 await self._registry.scan(ScanReport(scanner, findings, tuple(self._paths(batch))), _ACTOR)
             case FileMoved():
-                for event in batch:
-                    await self._move(event)
+                for event in (each for each in batch if isinstance(each, FileMoved)):
+                    now, before = self._relative(event.host_path), self._relative(event.previous_host_path)
+                    # A move into or out of the project is also published as a creation or removal, which is enough.
+                    if now is not None and before is not None:
+                        await self._registry.record_moved(before, now, event.by.username)
             case FileChanged(change="removed", by=by):
                 for path in self._paths(batch):
                     await self._registry.record_removed(path, by.username)
@@ -152,14 +153,6 @@ class EventListener:
                 found = [await to_thread.run_sync(_files_below, folder) for folder in folders if folder is not None]
                 inside = [path for paths in found for each in paths if (path := self._relative(each)) is not None]
                 await self._registry.record_changed([*self._paths(files), *inside], by.username)
-
-    async def _move(self, event: FileEvent) -> None:
-        if not isinstance(event, FileMoved):
-            return
-        now, before = self._relative(event.host_path), self._relative(event.previous_host_path)
-        # A move into or out of the project is also published as a creation or removal, which is enough here.
-        if now is not None and before is not None:
-            await self._registry.record_moved(before, now, event.by.username)
 
     def _findings(self, event: FileScanned) -> Iterator[ReportEntry]:
         path = self._relative(event.host_path) or ""
@@ -177,7 +170,6 @@ class EventListener:
             )
 
     def _paths(self, batch: Iterable[FileEvent]) -> list[str]:
-        """The distinct paths of the events."""
         return list(dict.fromkeys(path for event in batch if (path := self._relative(event.host_path)) is not None))
 
     def _relative(self, host_path: str | None) -> str | None:

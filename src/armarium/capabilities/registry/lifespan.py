@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from anyio import to_thread
@@ -32,29 +32,21 @@ async def open_registry(
     A registry that cannot be written is opened for reading. With `read_only` nothing is written at all, so that it also
     works on a full disk.
     """
-    root, database, ids = await to_thread.run_sync(_open, project, prefix, read_only, busy_timeout_s)
+    root = await to_thread.run_sync(_open_root, project)
     with root:
-        try:
-            yield Registry(database, ProjectPaths(root, str(project)), ids)
-        finally:
-            database.close()
+        database = await to_thread.run_sync(_open_database, project, prefix, read_only, busy_timeout_s)
+        with closing(database):
+            stored_prefix = await to_thread.run_sync(_stored_prefix, database, prefix, project)
+            yield Registry(database, ProjectPaths(root, str(project)), Ids(stored_prefix))
 
 
-def _open(
-    project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float
-) -> tuple[ConfinedRoot, RegistryDatabase, Ids]:
-    with ExitStack() as undo:
-        try:
-            root = undo.enter_context(ConfinedRoot(str(project)))
-        except OSError as error:
-            raise RegistryUnusable(
-                f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
-            ) from error
-        database = _open_database(project, prefix, read_only, busy_timeout_s)
-        undo.callback(database.close)
-        ids = Ids(_stored_prefix(database, prefix, project))
-        undo.pop_all()
-        return root, database, ids
+def _open_root(project: Path) -> ConfinedRoot:
+    try:
+        return ConfinedRoot(str(project))
+    except OSError as error:
+        raise RegistryUnusable(
+            f"the project cannot be opened: {project}: {error.strerror}", hint="name a directory that exists"
+        ) from error
 
 
 def _open_database(project: Path, prefix: str | None, read_only: bool, busy_timeout_s: float) -> RegistryDatabase:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.storage.columns import to_json
+from armarium.capabilities.registry.storage.columns import has_unprintable, to_json
 
 MAX_NAME_CHARS = 200
 """Of a language, a file type, a label, a rule, or the name of a scanner."""
@@ -20,47 +19,34 @@ MAX_BYTES = 64 * 1024
 MAX_LABELS = 50
 MAX_LINE = 2**31 - 1
 
-_UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
-"""Control characters, unpaired surrogates, and line separators."""
-
 
 def one_line(text: str, name: str, longest: int = MAX_NAME_CHARS) -> str:
-    """Return the text, which must be short and on one line."""
     if len(text) > longest or has_unprintable(text):
         raise ValidationError(f"`{name}` is a text of at most {longest} characters, on one line")
     return text
 
 
 def required_name(text: str, name: str) -> str:
-    """Return a name, which must not be empty."""
     required(text, name)
     return one_line(text, name)
 
 
 def required(value: str, name: str) -> None:
-    """Refuse an empty value."""
     if not value:
         raise ValidationError(f"`{name}` must not be empty")
 
 
 def body_text(text: str) -> str:
-    """Return the body of an issue, which must not be too large."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise ValidationError(f"`body` has at most {MAX_BYTES} bytes", hint="link what is longer")
     return text
 
 
 def metadata_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as stored, which must not be too large."""
     text = to_json(dict(metadata))
     if len(text.encode()) > MAX_BYTES:
         raise ValidationError(f"`metadata` has at most {MAX_BYTES} bytes of JSON", hint="keep what is longer in a file")
     return text
-
-
-def has_unprintable(text: str) -> bool:
-    """Whether the text contains characters that a one-line text must not have."""
-    return not text.isprintable() and any(unicodedata.category(char) in _UNPRINTABLE for char in text)
 
 
 def printable(text: str) -> str:

@@ -27,7 +27,6 @@ _INSTRUCTIONS = (
 
 
 def settings_model() -> type[RegistrySettings]:
-    """The model of the `registry` section."""
     from armarium.capabilities.registry.settings import RegistrySettings
 
     return RegistrySettings
@@ -53,28 +52,24 @@ async def open_capability(section: RegistrySettings, facilities: Facilities) -> 
 
 
 def check(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """Check the project directory and the registry file in it."""
     from armarium.capabilities.registry import checks
 
     return checks.check(section, facilities)
 
 
 def state_paths(section: RegistrySettings) -> list[Path]:
-    """The directory of the registry file, inside the project."""
     from armarium.capabilities.registry.settings import STATE_DIRECTORY, project_directory
 
     return [project_directory(section.project) / STATE_DIRECTORY]
 
 
 def declared_tools() -> Sequence[ToolSpec]:
-    """The tools, without a registry behind them."""
     from armarium.capabilities.registry.tools import TOOLS
 
     return [tool.spec for tool in TOOLS]
 
 
 def add_commands(groups: CommandGroups) -> None:
-    """Add `armarium registry`."""
     from armarium.capabilities.registry.commands.app import app
 
     groups.armarium.add_typer(app, name="registry")

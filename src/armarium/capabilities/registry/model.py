@@ -1,10 +1,13 @@
-"""The registry's values: files, findings, issues, their associations, and events."""
+"""The registry's values. Typed dictionaries are the results of tools: their names and fields are in the schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+
+from pydantic import WithJsonSchema
+from typing_extensions import TypedDict
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
 FindingStatus = Literal["open", "fixed", "false_positive"]
@@ -16,6 +19,10 @@ ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
 EventKind = Literal["finding", "association", "file_metadata_update"]
 """The kinds that a timeline can be filtered by. The three types of events about findings are one kind."""
 
+# Stated explicitly: other capabilities omit absent fields, but here they are always present.
+TextOrNull = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+NumberOrNull = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
+
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Worst first."""
 DEFAULT_PRIORITY = 2
@@ -25,21 +32,29 @@ LOWEST_PRIORITY = 4
 ItemT = TypeVar("ItemT")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Page(TypedDict, Generic[ItemT]):
+    """A part of a list, and the length of the whole list."""
+
+    total: int
+    limit: int
+    offset: int
+    has_more: bool
+    results: list[ItemT]
+
+
+class FileSummary(TypedDict):
     """The number of findings a file ever had, and of its open findings by severity."""
 
-    total_findings: int = 0
-    open_findings: int = 0
-    critical: int = 0
-    high: int = 0
-    medium: int = 0
-    low: int = 0
-    info: int = 0
+    total_findings: int
+    open_findings: int
+    critical: int
+    high: int
+    medium: int
+    low: int
+    info: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class RegisteredFile(TypedDict):
     """A file of the project. Its id survives a rename."""
 
     id: str
@@ -49,13 +64,34 @@ class FileRecord:
     first_seen: str
     updated_at: str
     metadata: dict[str, Any]
-    removed_at: str | None
-    summary: Summary
+
+
+class ListedFile(RegisteredFile):
+    summary: FileSummary
     associations_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Association(TypedDict):
+    """A link between a file and an issue."""
+
+    id: int
+    file_id: str
+    issue_id: str
+    assoc_type: AssocType
+    created_at: str
+
+
+class FileLink(Association):
+    issue_title: str
+    issue_status: IssueStatus
+
+
+class IssueLink(Association):
+    file_path: str
+    file_language: str
+
+
+class FoundInFile(TypedDict):
     """A problem that a scanner or a person found in a file."""
 
     id: str
@@ -67,10 +103,10 @@ class Finding:
     status: FindingStatus
     message: str
     suggestion: str
-    line_start: int | None
-    line_end: int | None
-    fingerprint: str | None
-    issue_id: str | None
+    line_start: NumberOrNull
+    line_end: NumberOrNull
+    fingerprint: TextOrNull
+    issue_id: TextOrNull
     seen_count: int
     scan_run_id: str
     first_seen: str
@@ -79,39 +115,16 @@ class Finding:
     metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """A piece of work. `external_ref` names the same issue in another tracker."""
+class FileDetail(TypedDict):
+    """A file with its associations and the findings that changed last."""
 
-    id: str
-    title: str
-    body: str
-    status: IssueStatus
-    priority: int
-    labels: tuple[str, ...]
-    external_ref: str
-    created_at: str
-    updated_at: str
-    closed_at: str | None
+    file: RegisteredFile
+    associations: list[FileLink]
+    recent_findings: list[FoundInFile]
+    summary: FileSummary
 
 
-@dataclass(frozen=True, slots=True)
-class Association:
-    """A link between a file and an issue."""
-
-    id: int
-    file_id: str
-    issue_id: str
-    assoc_type: AssocType
-    created_at: str
-    file_path: str
-    file_language: str
-    issue_title: str
-    issue_status: IssueStatus
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
+class Happened(TypedDict):
     """An event in the timeline of a file; `source_id` is the finding, issue or file that it is about."""
 
     id: str
@@ -121,28 +134,62 @@ class TimelineEvent:
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[ItemT]):
-    """A part of a list, and the length of the whole list."""
+class IssueAnswer(TypedDict):
+    """A piece of work. `external_ref` names the same issue in another tracker."""
 
-    items: list[ItemT]
-    total: int
-    limit: int
-    offset: int
+    id: str
+    title: str
+    body: str
+    status: IssueStatus
+    priority: int
+    labels: list[str]
+    external_ref: str
+    created_at: str
+    updated_at: str
+    closed_at: TextOrNull
 
-    @property
-    def has_more(self) -> bool:
-        """Whether there are more items after this page."""
-        return self.offset + len(self.items) < self.total
+
+class Skipped(TypedDict):
+    reason: str
+    count: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileDetail:
-    """A file with its associations and the findings that changed last."""
+class Scanned(TypedDict):
+    """The changes that a scan made."""
 
-    file: FileRecord
-    associations: list[Association]
-    recent_findings: list[Finding]
+    scan_source: str
+    scan_run_id: str
+    findings_created: int
+    findings_updated: int
+    """Reported again with another severity, message or line."""
+    findings_closed: int
+    findings_reopened: int
+    findings_unchanged: int
+    findings_duplicate: int
+    """Reported more than once in the same report."""
+    files: int
+    """The number of files with findings."""
+    skipped: list[Skipped]
+    """How many findings or scanned paths were skipped, by reason."""
+    failed: bool
+    """Whether the scanner failed, so that no finding was closed."""
+
+
+class IssueFiles(TypedDict):
+    result: list[IssueLink]
+
+
+class Linked(TypedDict):
+    status: Literal["created"]
+
+
+class Imported(TypedDict):
+    scans: list[Scanned]
+
+
+class Promoted(TypedDict):
+    issue: IssueAnswer
+    created: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +234,3 @@ class ScanReport:
     """How many results the reader of the report skipped, by reason. Read after the last finding."""
     failed: bool = False
     """Whether the scanner reports that it failed. Then no finding is closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanOutcome:
-    """The changes that a scan made."""
-
-    scan_source: str
-    scan_run_id: str
-    findings_created: int
-    findings_updated: int
-    """Reported again with another severity, message or line."""
-    findings_closed: int
-    findings_reopened: int
-    findings_unchanged: int
-    findings_duplicate: int
-    """Reported more than once in the same report."""
-    files: int
-    """The number of files with findings."""
-    skipped: dict[str, int]
-    """How many findings or scanned paths were skipped, by reason."""
-    failed: bool
-    """Whether the scanner failed, so that no finding was closed."""

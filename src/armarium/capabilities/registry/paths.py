@@ -6,12 +6,12 @@ import errno
 import os
 import re
 import stat
-import unicodedata
-from enum import Enum
+from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
+from armarium.capabilities.registry.storage.columns import has_unprintable
 from armarium.foundation.files.beneath import MAX_LINKS
 from armarium.foundation.files.confine import MAX_PATH_BYTES, ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
@@ -20,33 +20,22 @@ _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:([/\\]|$)|~[\w.-]*([/\\]|$)")
 """Paths from the root, a drive, a share, or a home directory."""
 _FILE_SCHEME = "file:"
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
-_LINE_ENDS = ("\u2028", "\u2029")
 _HINT = "give the path relative to the project's directory, like src/app.py"
-
-
-class _Kind(Enum):
-    DIRECTORY = "directory"
-    FILE = "file"
-
-
-_DIRECTORY, _FILE = _Kind.DIRECTORY, _Kind.FILE
 
 
 class ProjectPaths:
     """Converts paths to their canonical form, and refuses those that lead out of the project."""
 
-    def __init__(self, root: ConfinedRoot, named: str) -> None:
-        """`named` is the project's path in the settings, which may contain links."""
+    def __init__(self, root: ConfinedRoot, named: str, *, cached: bool = False) -> None:
+        """`named` is the project's path in the settings, which may contain links. `cached` keeps the locations of
+        directories."""
         self._root, self._named = root, named
         self._bases = tuple(base.rstrip("/") + "/" for base in dict.fromkeys((root.real_path, named)))
-        self._known: dict[str, tuple[str, bool] | None] | None = None
-        """The locations of directories, if they are cached."""
+        self._location = cache(self._locate) if cached else self._locate
 
     def with_cache(self) -> ProjectPaths:
         """The same with a cache of directories, for many paths at one time."""
-        paths = ProjectPaths(self._root, self._named)
-        paths._known = {}
-        return paths
+        return ProjectPaths(self._root, self._named, cached=True)
 
     def canonical(self, path: str) -> str:
         """The path of a file relative to the project, whether it exists or not. Links are resolved as the file system
@@ -59,7 +48,6 @@ class ProjectPaths:
         return found
 
     def exists(self, canonical: str) -> bool:
-        """Whether the file exists."""
         try:
             os.close(self._root.open(canonical, os.O_PATH))
         except (OSError, FileError):
@@ -92,10 +80,11 @@ class ProjectPaths:
         try:
             found, is_directory = self._resolve_names(names, through_files=directories)
         except OSError as error:
-            raise _unreachable(error) from None
+            reason = "its links form a loop" if error.errno == errno.ELOOP else "access is denied"
+            raise InvalidPath(f"the path cannot be followed: {reason}", hint=_HINT) from None
         except FileError as error:
             raise _escapes(error) from None
-        if not _is_storable(found) or len(os.fsencode(found)) > MAX_PATH_BYTES:
+        if has_unprintable(found) or len(os.fsencode(found)) > MAX_PATH_BYTES:
             raise InvalidPath("the path leads to a name that is not text, or is too long", hint="rename the file")
         return None if is_directory and not directories else found
 
@@ -112,17 +101,17 @@ class ProjectPaths:
                     raise PathEscapesRoot("path resolves outside root boundary")
                 (missing or real).pop()
                 continue
-            entry = None if missing else self._entry("/".join([*real, name]))
-            if entry is _DIRECTORY:
+            mode, link = (0, "") if missing else self._entry("/".join([*real, name]))
+            if stat.S_ISDIR(mode):
                 real.append(name)
-            elif isinstance(entry, str):
+            elif stat.S_ISLNK(mode):
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                if entry.startswith("/"):
+                if link.startswith("/"):
                     real.clear()
-                pending += self._target(entry)[::-1]
-            elif entry is _FILE and pending and not through_files:
+                pending += self._target(link)[::-1]
+            elif mode and pending and not through_files:
                 raise ValidationError("the path leads through a file as if it were a directory", hint=_HINT)
             else:
                 missing.append(name)
@@ -132,46 +121,39 @@ class ProjectPaths:
         """The directory to begin in, and the names to resolve from there, in reverse. The kernel resolves an existing
         parent directory in one call."""
         if names and names[-1] != "..":
-            parent = self._directory("/".join(names[:-1]))
+            parent = self._location("/".join(names[:-1]))
             if parent is not None and parent[1]:
                 return _split(parent[0]), names[-1:]
         return [], names[::-1]
 
-    def _directory(self, path: str) -> tuple[str, bool] | None:
-        if self._known is None:
-            return self._located(path)
-        if path not in self._known:
-            self._known[path] = self._located(path)
-        return self._known[path]
-
-    def _located(self, path: str) -> tuple[str, bool] | None:
+    def _locate(self, path: str) -> tuple[str, bool] | None:
         """The location of a path, and whether it is a directory; None if it does not exist."""
-        try:
-            fd = self._root.open(path, os.O_PATH)
-        except OSError as error:
-            if error.errno in _NOT_THERE:
-                return None
-            raise
+        fd = self._open(path)
+        if fd is None:
+            return None
         try:
             return self._root.locate(fd, last_known=True), stat.S_ISDIR(os.fstat(fd).st_mode)
         finally:
             os.close(fd)
 
-    def _entry(self, path: str) -> str | _Kind | None:
-        """The entry at a path without links in its directories: its kind, a link's target, or None if it is missing."""
+    def _entry(self, path: str) -> tuple[int, str]:
+        """The mode of the entry at a path without links in its directories, 0 if it is missing, and a link's target."""
+        fd = self._open(path, os.O_NOFOLLOW)
+        if fd is None:
+            return 0, ""
         try:
-            fd = self._root.open(path, os.O_PATH | os.O_NOFOLLOW)
+            mode = os.fstat(fd).st_mode
+            return mode, os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else ""
+        finally:
+            os.close(fd)
+
+    def _open(self, path: str, flags: int = 0) -> int | None:
+        try:
+            return self._root.open(path, os.O_PATH | flags)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
             raise
-        try:
-            mode = os.fstat(fd).st_mode
-            if stat.S_ISLNK(mode):
-                return os.readlink("", dir_fd=fd)
-            return _DIRECTORY if stat.S_ISDIR(mode) else _FILE
-        finally:
-            os.close(fd)
 
     def _target(self, link: str) -> list[str]:
         """The names in a link's target; of an absolute target those below the project."""
@@ -193,7 +175,7 @@ def _names(path: str) -> list[str]:
     """The names in a path, which must be relative and storable."""
     if not path:
         raise ValidationError("the path is empty", hint=_HINT)
-    if not _is_storable(path):
+    if has_unprintable(path):
         raise InvalidPath("the path has characters that no path of a project may have", hint=_HINT)
     if _ABSOLUTE.match(path):
         raise InvalidPath("the path is absolute", hint=_HINT, private={"attempted": path[:255]})
@@ -213,19 +195,6 @@ def _split(path: str) -> list[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def _is_storable(path: str) -> bool:
-    """Whether the path has no control characters, line separators or unpaired surrogates."""
-    if path.isprintable():
-        return True
-    return not any(unicodedata.category(char) in ("Cc", "Cs") or char in _LINE_ENDS for char in path)
-
-
 def _escapes(error: FileError) -> InvalidPath:
-    return InvalidPath(
-        "the path leads out of the project, or no file can have it", hint=_HINT, private=dict(error.private)
-    )
-
-
-def _unreachable(error: OSError) -> InvalidPath:
-    reason = "its links form a loop" if error.errno == errno.ELOOP else "access is denied"
-    return InvalidPath(f"the path cannot be followed: {reason}", hint=_HINT)
+    message = "the path leads out of the project, or no file can have it"
+    return InvalidPath(message, hint=_HINT, private=dict(error.private))

@@ -17,28 +17,29 @@ from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
 from armarium.capabilities.registry.limits import metadata_json, one_line, required, required_name
 from armarium.capabilities.registry.model import (
-    Association,
     AssocType,
     Direction,
     EventKind,
     FileDetail,
     FileFilter,
-    FileRecord,
-    Finding,
     FindingStatus,
-    Issue,
+    FoundInFile,
+    Happened,
+    IssueAnswer,
+    IssueLink,
     IssueStatus,
+    ListedFile,
     Page,
-    ScanOutcome,
+    Promoted,
+    RegisteredFile,
+    Scanned,
     ScanReport,
     Severity,
     SortField,
-    TimelineEvent,
 )
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.database import Reader, RegistryDatabase, Writer
-from armarium.capabilities.registry.storage.files import StoredFile
 
 RECENT_FINDINGS = 10
 _MAX_READERS = 4
@@ -46,21 +47,18 @@ _MAX_READERS = 4
 ResultT = TypeVar("ResultT")
 
 
+def _ignore_progress(done: int) -> None: ...
+
+
 class Registry:
     """The registry of one project. `actor` is the name of the caller in the timeline."""
 
     def __init__(self, database: RegistryDatabase, paths: ProjectPaths, ids: Ids) -> None:
-        self._database = database
-        self._paths = paths
-        self._ids = ids
+        self._database, self._paths, self._ids = database, paths, ids
+        self.read_only = database.read_only
         self._readers = anyio.CapacityLimiter(_MAX_READERS)
         # One writer of this process at a time; SQLite waits for other processes.
         self._writers = anyio.CapacityLimiter(1)
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the registry can only be read."""
-        return self._database.read_only
 
     # Files
 
@@ -72,7 +70,7 @@ class Registry:
         direction: Direction | None = None,
         limit: int = 100,
         offset: int = 0,
-    ) -> Page[FileRecord]:
+    ) -> Page[ListedFile]:
         """A page of files. By default, names are ascending and times descending."""
         if wanted.scan_source is not None:
             required_name(wanted.scan_source, "scan_source")
@@ -85,42 +83,32 @@ class Registry:
 
         def look(reader: Reader) -> FileDetail:
             stored = files.by_id(reader, file_id)
-            if stored is None:
-                raise issue_changes.no_file()
-            recent = findings.recent(reader, stored.no, RECENT_FINDINGS)
-            return FileDetail(stored.record, issues.of_file(reader, stored.no), recent)
+            links, recent = issues.of_file(reader, stored.no), findings.recent(reader, stored.no, RECENT_FINDINGS)
+            return {"file": stored.record, "associations": links, "recent_findings": recent, "summary": stored.summary}
 
         return await self._read(look)
 
-    async def find_file(self, name: str) -> FileRecord:
+    async def find_file(self, name: str) -> RegisteredFile:
         """The file with this path, relative or absolute and inside the project, or with this id. An existing file is
         preferred to a removed one at the same path."""
         required(name, "file")
 
-        def look(reader: Reader) -> FileRecord:
-            stored: StoredFile | None = None
+        def look(reader: Reader) -> RegisteredFile:
             with suppress(InvalidPath, ValidationError):
-                stored = files.at(reader, self._paths.canonical(self._paths.relative(name)))
-            stored = stored or files.by_id(reader, name)
-            if stored is None:
-                raise issue_changes.no_file()
-            return stored.record
+                if stored := files.at(reader, self._paths.canonical(self._paths.relative(name))):
+                    return stored.record
+            return files.by_id(reader, name).record
 
         return await self._read(look)
 
     async def timeline(
         self, file_id: str, *, kind: EventKind | None = None, limit: int = 50, offset: int = 0
-    ) -> Page[TimelineEvent]:
+    ) -> Page[Happened]:
         """A page of a file's events, newest first."""
         required(file_id, "file_id")
-
-        def look(reader: Reader) -> Page[TimelineEvent]:
-            stored = files.by_id(reader, file_id)
-            if stored is None:
-                raise issue_changes.no_file()
-            return timeline.page(reader, stored.no, kind, limit, offset)
-
-        return await self._read(look)
+        return await self._read(
+            lambda reader: timeline.page(reader, files.by_id(reader, file_id).no, kind, limit, offset)
+        )
 
     async def register_file(
         self,
@@ -130,18 +118,16 @@ class Registry:
         language: str | None = None,
         file_type: str | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> FileRecord:
+    ) -> RegisteredFile:
         """Register a file or change its record. The file need not exist."""
         one_line(language or "", "language")
         one_line(file_type or "", "file_type")
         metadata_json(metadata or {})
 
-        def change(writer: Writer) -> FileRecord:
+        def change(writer: Writer) -> RegisteredFile:
             canonical = self._paths.canonical(path)
-            no = file_records.register(
-                writer, self._ids, canonical, actor, language=language, file_type=file_type, metadata=metadata
-            )
-            return files.by_no(writer, no)
+            given: dict[str, Any] = {"language": language, "file_type": file_type, "metadata": metadata}
+            return files.by_no(writer, file_records.register(writer, self._ids, canonical, actor, **given))
 
         return await self._write(change)
 
@@ -178,14 +164,14 @@ class Registry:
 
     # Findings
 
-    async def scan(self, report: ScanReport, actor: str, on_progress: OnProgress | None = None) -> ScanOutcome:
+    async def scan(self, report: ScanReport, actor: str, on_progress: OnProgress = _ignore_progress) -> Scanned:
         """Apply a report atomically. Progress is reported from a worker thread."""
         [outcome] = await self.scan_all([report], actor, on_progress)
         return outcome
 
     async def scan_all(
-        self, reports: Sequence[ScanReport], actor: str, on_progress: OnProgress | None = None
-    ) -> list[ScanOutcome]:
+        self, reports: Sequence[ScanReport], actor: str, on_progress: OnProgress = _ignore_progress
+    ) -> list[Scanned]:
         """Apply several reports atomically. Progress counts the findings of all."""
         for report in reports:
             required_name(report.source, "scan_source")
@@ -202,33 +188,25 @@ class Registry:
         scan_source: str | None = None,
         limit: int = 100,
         offset: int = 0,
-    ) -> Page[Finding]:
+    ) -> Page[FoundInFile]:
         """A page of findings, those that changed last first."""
-
-        def look(reader: Reader) -> Page[Finding]:
-            file_no = None
-            if file_id is not None:
-                stored = files.by_id(reader, file_id)
-                if stored is None:
-                    raise issue_changes.no_file()
-                file_no = stored.no
-            wanted = findings.FindingFilter(file_no, status, severity, scan_source)
-            return findings.page(reader, wanted, limit, offset)
-
         if file_id is not None:
             required(file_id, "file_id")
         if scan_source is not None:
             required_name(scan_source, "scan_source")
+
+        def look(reader: Reader) -> Page[FoundInFile]:
+            file_no = None if file_id is None else files.by_id(reader, file_id).no
+            wanted = {"file_no": file_no, "status": status, "severity": severity, "source": scan_source}
+            return findings.page(reader, wanted, limit, offset)
+
         return await self._read(look)
 
-    async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> Finding:
-        """Set the status of a finding."""
+    async def update_finding(self, finding_id: str, status: FindingStatus, actor: str) -> FoundInFile:
         required(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
-    async def promote_finding(
-        self, finding_id: str, actor: str, wanted: IssueChange | None = None
-    ) -> tuple[Issue, bool]:
+    async def promote_finding(self, finding_id: str, actor: str, wanted: IssueChange | None = None) -> Promoted:
         """The issue of a finding, and whether it was created now."""
         required(finding_id, "finding_id")
         change = wanted or IssueChange()
@@ -236,46 +214,28 @@ class Registry:
 
     # Issues
 
-    async def create_issue(self, wanted: IssueChange) -> Issue:
-        """Create an issue."""
+    async def create_issue(self, wanted: IssueChange) -> IssueAnswer:
         return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted).issue)
 
-    async def get_issue(self, issue_id: str) -> Issue:
-        """An issue."""
+    async def get_issue(self, issue_id: str) -> IssueAnswer:
         required(issue_id, "issue_id")
-
-        def look(reader: Reader) -> Issue:
-            stored = issues.by_id(reader, issue_id)
-            if stored is None:
-                raise issue_changes.no_issue()
-            return stored.issue
-
-        return await self._read(look)
+        return await self._read(lambda reader: issues.by_id(reader, issue_id).issue)
 
     async def list_issues(
         self, *, status: IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
-    ) -> Page[Issue]:
+    ) -> Page[IssueAnswer]:
         """A page of issues, the most urgent first."""
         if label is not None:
             one_line(label, "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
 
-    async def update_issue(self, issue_id: str, wanted: IssueChange) -> Issue:
-        """Update an issue."""
+    async def update_issue(self, issue_id: str, wanted: IssueChange) -> IssueAnswer:
         required(issue_id, "issue_id")
         return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted))
 
-    async def issue_files(self, issue_id: str) -> list[Association]:
-        """The associations of an issue."""
+    async def issue_files(self, issue_id: str) -> list[IssueLink]:
         required(issue_id, "issue_id")
-
-        def look(reader: Reader) -> list[Association]:
-            stored = issues.by_id(reader, issue_id)
-            if stored is None:
-                raise issue_changes.no_issue()
-            return issues.of_issue(reader, stored.no)
-
-        return await self._read(look)
+        return await self._read(lambda reader: issues.of_issue(reader, issues.by_id(reader, issue_id).no))
 
     async def associate(self, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
         """Link a file to an issue. Idempotent."""

@@ -25,12 +25,10 @@ class RegistrySettings(Section):
 
 
 def project_directory(project: str) -> Path:
-    """The project's directory as an absolute path."""
     return Path(project).expanduser().absolute()
 
 
 def registry_file(project: Path) -> Path:
-    """The path of a project's registry."""
     return project / STATE_DIRECTORY / DATABASE_NAME
 
 

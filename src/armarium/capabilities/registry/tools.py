@@ -7,13 +7,11 @@ from typing import Any, cast
 
 import orjson
 
-from armarium.capabilities.registry import arguments, results
-from armarium.capabilities.registry import result_types as types
+from armarium.capabilities.registry import arguments, model
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS
-from armarium.capabilities.registry.model import Direction, FileFilter
-from armarium.capabilities.registry.reports.armarium_json import reported_scan
-from armarium.capabilities.registry.reports.formats import reports_in
+from armarium.capabilities.registry.model import FileFilter
+from armarium.capabilities.registry.reports.formats import reported_scan, reports_in
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
@@ -22,72 +20,67 @@ from armarium.foundation.tools import Call, ToolSpec, declare_tool
 # Files
 
 
-async def list_files(registry: Registry, call: Call, args: arguments.ListFilesArgs) -> types.FilesPage:
+async def list_files(registry: Registry, call: Call, args: arguments.ListFilesArgs) -> model.Page[model.ListedFile]:
     """List the project's registered files with their findings: filtered, sorted and by page. `summary` counts the open
     findings by severity, without those that are fixed or false positives; `total_findings` counts all findings ever
     reported. By default the files that changed last come first. `has_more` means that there is another page after
     `offset` + `limit`. Removed files are not listed; get_file still returns them by id. Continue with get_file."""
     wanted = FileFilter(args.language, args.path_prefix, args.min_findings, args.has_severity, args.scan_source)
-    direction = cast("Direction | None", args.direction and args.direction.lower())
-    page = await registry.list_files(wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset)
-    return results.files_page(page)
+    direction = cast("model.Direction | None", args.direction and args.direction.lower())
+    return await registry.list_files(wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset)
 
 
-async def get_file(registry: Registry, call: Call, args: arguments.FileArgs) -> types.FileDetailResult:
+async def get_file(registry: Registry, call: Call, args: arguments.FileArgs) -> model.FileDetail:
     """Get one file: its record, the issues linked to it, the ten findings that changed last and the counts of all. Use
     list_findings for more findings and get_file_timeline for its history."""
-    return results.file_detail(await registry.get_file(args.file_id))
+    return await registry.get_file(args.file_id)
 
 
-async def get_file_timeline(registry: Registry, call: Call, args: arguments.TimelineArgs) -> types.TimelinePage:
+async def get_file_timeline(registry: Registry, call: Call, args: arguments.TimelineArgs) -> model.Page[model.Happened]:
     """List the events of a file, newest first: findings created, updated and closed, issues linked, renames and other
     changes of its record. `source_id` is the finding, issue or file that the event is about. Ids of events never
     change."""
-    page = await registry.timeline(args.file_id, kind=args.event_type, limit=args.limit, offset=args.offset)
-    return results.timeline_page(page)
+    return await registry.timeline(args.file_id, kind=args.event_type, limit=args.limit, offset=args.offset)
 
 
-async def get_issue_files(registry: Registry, call: Call, args: arguments.IssueArgs) -> types.IssueFilesResult:
+async def get_issue_files(registry: Registry, call: Call, args: arguments.IssueArgs) -> model.IssueFiles:
     """List the files linked to an issue, oldest link first. The text is a JSON array; structured content has it as
     `result`."""
-    links = await registry.issue_files(args.issue_id)
-    return {"result": [results.issue_link(link) for link in links]}
+    return {"result": await registry.issue_files(args.issue_id)}
 
 
-async def add_file_association(
-    registry: Registry, call: Call, args: arguments.AssociationArgs
-) -> types.AssociationResult:
+async def add_file_association(registry: Registry, call: Call, args: arguments.AssociationArgs) -> model.Linked:
     """Link a file to an issue. Idempotent: repeating it changes nothing and returns the same. Get ids from list_files
     or register_file, and from list_issues or create_issue."""
     await registry.associate(args.file_id, args.issue_id, args.assoc_type, call.principal.username)
     return {"status": "created"}
 
 
-async def register_file(registry: Registry, call: Call, args: arguments.RegisterArgs) -> types.RegisteredFile:
+async def register_file(registry: Registry, call: Call, args: arguments.RegisterArgs) -> model.RegisteredFile:
     """Register a file by path and get its id. The file need not exist yet. If it is registered already, the given
     fields are changed. Paths are relative to the project and are returned in canonical form, with links resolved.
     Absolute paths and paths that lead out of the project are refused. No scanner runs."""
-    record = await registry.register_file(
+    return await registry.register_file(
         args.path, call.principal.username, language=args.language, file_type=args.file_type, metadata=args.metadata
     )
-    return results.registered_file(record)
 
 
 # Findings
 
 
-async def report_findings(registry: Registry, call: Call, args: arguments.ReportArgs) -> types.Scanned:
+async def report_findings(registry: Registry, call: Call, args: arguments.ReportArgs) -> model.Scanned:
     """Report all findings of one scan, atomically. Known findings are recognised by `fingerprint`, otherwise by rule
     and line, and updated. Earlier findings of the same `scan_source` in the same files or `paths` that are not reported
     again are closed as fixed; fixed ones that are reported again are reopened. An empty list with `paths` means that
     nothing was found there. Findings outside the project or in removed files are skipped and counted."""
-    outcome = await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
-    return results.scan_result(outcome)
+    return await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
 
 
-async def list_findings(registry: Registry, call: Call, args: arguments.ListFindingsArgs) -> types.FindingsPage:
+async def list_findings(
+    registry: Registry, call: Call, args: arguments.ListFindingsArgs
+) -> model.Page[model.FoundInFile]:
     """List findings by page, those that changed last first. Pass their ids to update_finding and promote_finding."""
-    page = await registry.list_findings(
+    return await registry.list_findings(
         file_id=args.file_id,
         status=args.status,
         severity=args.severity,
@@ -95,54 +88,50 @@ async def list_findings(registry: Registry, call: Call, args: arguments.ListFind
         limit=args.limit,
         offset=args.offset,
     )
-    return results.findings_page(page)
 
 
-async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> types.FoundInFile:
+async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> model.FoundInFile:
     """Set the status of a finding: false_positive (later scans do not change it), fixed, or open."""
-    return results.finding(await registry.update_finding(args.finding_id, args.status, call.principal.username))
+    return await registry.update_finding(args.finding_id, args.status, call.principal.username)
 
 
-async def promote_finding(registry: Registry, call: Call, args: arguments.PromoteArgs) -> types.PromotionResult:
+async def promote_finding(registry: Registry, call: Call, args: arguments.PromoteArgs) -> model.Promoted:
     """Create an issue from a finding and link it to the finding's file as bug_in. If the finding already has an issue,
     that issue is returned, with `created` false."""
     wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-    issue, created = await registry.promote_finding(args.finding_id, call.principal.username, wanted)
-    return {"issue": results.issue(issue), "created": created}
+    return await registry.promote_finding(args.finding_id, call.principal.username, wanted)
 
 
-async def import_scan_results(registry: Registry, call: Call, args: arguments.ImportArgs) -> types.ImportResult:
+async def import_scan_results(registry: Registry, call: Call, args: arguments.ImportArgs) -> model.Imported:
     """Import a scanner's report, atomically for all scanners in it."""
     reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
-    scans = await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)
-    return {"scans": [results.scan_result(scan) for scan in scans]}
+    return {"scans": await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)}
 
 
 # Issues
 
 
-async def create_issue(registry: Registry, call: Call, args: arguments.CreateIssueArgs) -> types.IssueAnswer:
+async def create_issue(registry: Registry, call: Call, args: arguments.CreateIssueArgs) -> model.IssueAnswer:
     """Create an issue. Link the files it is about with add_file_association."""
     wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-    return results.issue(await registry.create_issue(wanted))
+    return await registry.create_issue(wanted)
 
 
-async def get_issue(registry: Registry, call: Call, args: arguments.IssueArgs) -> types.IssueAnswer:
+async def get_issue(registry: Registry, call: Call, args: arguments.IssueArgs) -> model.IssueAnswer:
     """Get one issue. Use get_issue_files for its files."""
-    return results.issue(await registry.get_issue(args.issue_id))
+    return await registry.get_issue(args.issue_id)
 
 
-async def list_issues(registry: Registry, call: Call, args: arguments.ListIssuesArgs) -> types.IssuesPage:
+async def list_issues(registry: Registry, call: Call, args: arguments.ListIssuesArgs) -> model.Page[model.IssueAnswer]:
     """List issues by page, the most urgent first, and among those the ones that changed last."""
-    page = await registry.list_issues(status=args.status, label=args.label, limit=args.limit, offset=args.offset)
-    return results.issues_page(page)
+    return await registry.list_issues(status=args.status, label=args.label, limit=args.limit, offset=args.offset)
 
 
-async def update_issue(registry: Registry, call: Call, args: arguments.UpdateIssueArgs) -> types.IssueAnswer:
+async def update_issue(registry: Registry, call: Call, args: arguments.UpdateIssueArgs) -> model.IssueAnswer:
     """Change the given fields of an issue. `status` closed closes it, open reopens it. `labels` replace the earlier
     ones."""
     wanted = IssueChange(args.title, args.body, args.status, args.priority, args.labels, args.external_ref)
-    return results.issue(await registry.update_issue(args.issue_id, wanted))
+    return await registry.update_issue(args.issue_id, wanted)
 
 
 def _array(answer: Json) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import sys
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +16,7 @@ from armarium.command_line.options import settings_file
 from armarium.command_line.output import Misuse, printable, say, show
 from armarium.foundation.audit import AuditFilter, CallRecord, follow_records, read_records
 from armarium.foundation.errors import ArmariumError, ConfigError
+from armarium.foundation.sqlite import translated_errors
 from armarium.foundation.telemetry import timestamp
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -81,7 +81,6 @@ def _configured_file(config: Path | None) -> Path:
 
 
 def show_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
-    """Print the newest calls that match, oldest first."""
     with _readable(log):
         rows = read_records(log, wanted, last=last)
     if not as_json and sys.stdout.isatty():
@@ -93,7 +92,6 @@ def show_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> N
 
 
 def follow_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:
-    """Print the newest calls that match, and then each new one."""
     with _readable(log):
         newest = next((number for number, _ in read_records(log, AuditFilter(), last=1)), 0)
         # Calls recorded in the meantime are left to `follow_records`, so that none is printed twice.
@@ -102,12 +100,9 @@ def follow_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) ->
         _show_lines(follow_records(log, wanted, after=newest), as_json=as_json, headings=False)
 
 
-@contextmanager
-def _readable(log: Path) -> Generator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise UnreadableAuditLog(f"cannot read {log}: {error}", hint="name the audit log of a server") from error
+def _readable(log: Path) -> AbstractContextManager[None]:
+    hint = "name the audit log of a server"
+    return translated_errors(lambda error: UnreadableAuditLog(f"cannot read {log}: {error}", hint=hint))
 
 
 def _show_lines(rows: Iterable[Row], *, as_json: bool, headings: bool = True) -> None:

@@ -14,14 +14,6 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class StartedServer:
-    """A server that the client starts, over stdio."""
-
-    command: str
-    arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RunningServer:
     """A server that already runs, over HTTP."""
 
@@ -51,18 +43,14 @@ class Client:
     token_input: Entry | None = None
     """The definition in the file's `inputs` that `token_variable` refers to."""
 
-    def stdio_entry(self, server: StartedServer) -> Entry:
-        """The entry of a server that the client starts."""
-        entry: Entry = {"command": server.command, "args": list(server.arguments)}
-        return {"type": "stdio"} | entry if self.has_type else entry
+    def entry(self, transport: Literal["stdio", "http"], connection: Entry) -> Entry:
+        return {"type": transport} | connection if self.has_type else connection
 
     def http_entry(self, server: RunningServer, token: str | None) -> Entry:
         """The entry of a running server; `token` is the token itself, or a reference to it."""
         assert self.url_key is not None
-        entry: Entry = {self.url_key: server.url}
-        if token is not None:
-            entry["headers"] = {"Authorization": f"Bearer {token}"}
-        return {"type": "http"} | entry if self.has_type else entry
+        headers = {} if token is None else {"headers": {"Authorization": f"Bearer {token}"}}
+        return self.entry("http", {self.url_key: server.url} | headers)
 
 
 TRANSPORT_KEYS = frozenset({"type", "command", "args", "url", "serverUrl", "headers"})

@@ -20,20 +20,19 @@ from platform import python_version
 import typer
 
 from armarium.assembly import MANIFESTS
-from armarium.capability import CheckResult, Facilities
+from armarium.capability import CheckResult
 from armarium.command_line.options import settings_file
 from armarium.command_line.output import show, show_json, without_credentials
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
-from armarium.settings import Settings
+from armarium.server import facilities_for
+from armarium.settings import Settings, configured
 
-_MIN_PYTHON = (3, 11)
 _MIN_OPEN_FILES = 4096
 _MAX_CLOCK_GAP_S = 2.0
 _PROBE_TIMEOUT_S = 1.0
@@ -42,21 +41,21 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def run_checks(config: Path | None) -> list[CheckResult]:
     """The results of all checks. With invalid settings, only checks that need no settings run."""
-    results = [_python(), _open_files()]
+    results = [CheckResult("python", "ok", python_version()), _open_files()]
     file = settings_file(config)
     try:
         settings = load_settings(Settings, file, environ=os.environ)
     except ConfigError as error:
         message = f"{error.message}; checks that need settings were skipped"
         results.append(CheckResult("settings", "fail", message, error.hint))
-        return [*results, *_machine()]
+        return [*results, *_capabilities(None)]
     return [*results, _settings(settings, file), *_server(settings), *_capabilities(settings)]
 
 
 def _settings(settings: CoreSettings, file: Path | None) -> CheckResult:
     if file is None:
         return CheckResult("settings", "ok", "there is no armarium.yaml here; the defaults apply")
-    if all(getattr(settings, manifest.name) is None for manifest in MANIFESTS):
+    if not configured(settings):
         sections = ", ".join(manifest.name for manifest in MANIFESTS)
         return CheckResult("settings", "fail", f"{file} configures no capability", hint=f"add a section: {sections}")
     return CheckResult("settings", "ok", str(file))
@@ -71,24 +70,11 @@ def _server(settings: CoreSettings) -> Generator[CheckResult]:
     yield _traces(settings)
 
 
-def _machine() -> Generator[CheckResult]:
-    """The checks of capabilities that need no settings."""
-    facilities = Facilities(Events(), Settings().state_path())
+def _capabilities(settings: CoreSettings | None) -> Generator[CheckResult]:
+    """The checks of the capabilities. Without settings, those that need none."""
+    facilities = facilities_for(settings or Settings())
     for manifest in MANIFESTS:
-        yield from manifest.check(None, facilities)
-
-
-def _capabilities(settings: CoreSettings) -> Generator[CheckResult]:
-    facilities = Facilities(Events(), settings.state_path(), max_body_bytes=settings.server.max_body_bytes)
-    for manifest in MANIFESTS:
-        yield from manifest.check(getattr(settings, manifest.name), facilities)
-
-
-def _python() -> CheckResult:
-    if sys.version_info >= _MIN_PYTHON:
-        return CheckResult("python", "ok", python_version())
-    required = ".".join(map(str, _MIN_PYTHON))
-    return CheckResult("python", "fail", f"{python_version()} is too old", hint=f"install Python {required} or later")
+        yield from manifest.check(getattr(settings, manifest.name, None), facilities)
 
 
 def _open_files() -> CheckResult:
@@ -105,9 +91,8 @@ def _state_directory(state: Path) -> Iterator[CheckResult]:
         yield _creatable("state directory", state)
         return
     if not state.is_dir() or not os.access(state, os.W_OK | os.X_OK):
-        yield CheckResult(
-            "state directory", "fail", f"{state} is not writable", hint="set `state_dir` to a writable directory"
-        )
+        hint = "set `state_dir` to a writable directory"
+        yield CheckResult("state directory", "fail", f"{state} is not writable", hint)
         return
     mode = stat.S_IMODE(state.stat().st_mode)
     if mode & 0o077:
@@ -161,9 +146,8 @@ def _port(settings: CoreSettings) -> CheckResult:
         listen(host, port).close()
     except ConfigError as error:
         if _answers(host, port):
-            return CheckResult(
-                "port", "warn", f"a server already answers on {host}:{port}", hint="stop it, or use --port"
-            )
+            message = f"a server already answers on {host}:{port}"
+            return CheckResult("port", "warn", message, hint="stop it, or use --port")
         return CheckResult("port", "fail", error.message, error.hint)
     return CheckResult("port", "ok", f"{host}:{port} is free" if port else f"{host}, any free port")
 
@@ -192,7 +176,11 @@ def _audit_log(file: Path) -> CheckResult:
 
 def _traces(settings: CoreSettings) -> CheckResult:
     endpoint = settings.telemetry.otlp_endpoint
-    if _has_exporter():
+    try:
+        has_exporter = find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        has_exporter = False
+    if has_exporter:
         message = without_credentials(endpoint) if endpoint else "the otel extra is installed but not used"
         return CheckResult("traces", "ok", message)
     if endpoint:
@@ -201,15 +189,7 @@ def _traces(settings: CoreSettings) -> CheckResult:
     return CheckResult("traces", "ok", "not configured")
 
 
-def _has_exporter() -> bool:
-    try:
-        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def show_results(results: Sequence[CheckResult], *, as_json: bool) -> None:
-    """Print the results of the checks on standard output."""
     if as_json:
         healthy = all(result.state != "fail" for result in results)
         show_json({"ok": healthy, "findings": [asdict(result) for result in results]})

@@ -18,7 +18,6 @@ _COLUMNS = {"ndcg_10": "nDCG@10", "recall_10": "recall@10", "recall_100": "recal
 
 
 def evaluate_set(directory: Path, *, index: IndexOption = "auto", limit: int | None = None, as_json: bool) -> None:
-    """Evaluate the search on a judged set, and print the measures."""
     evaluation = anyio.run(_evaluate, directory, index, limit)
     if as_json:
         show_json(_as_json(evaluation))

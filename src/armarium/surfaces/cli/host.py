@@ -29,17 +29,15 @@ _MAX_OPEN_FILES = 65_536
 
 
 class Host:
-    """Implements `CommandHost`. Imports the server when a command needs it, because most commands do not."""
+    """Implements and is described by `CommandHost`. Imports the server when a command needs it: most do not."""
 
     @property
     def settings_type(self) -> type[CoreSettings]:
-        """The model of the settings of a whole server."""
         from armarium.settings import Settings
 
         return Settings
 
     def load_settings(self, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> CoreSettings:
-        """The settings in a file, by default `armarium.yaml`; raises `ConfigError` if there is none."""
         from armarium.foundation.settings_loader import load_settings
 
         file = settings_file(config)
@@ -51,7 +49,6 @@ class Host:
         return load_settings(self.settings_type, file, environ=os.environ, flags=flags)
 
     def section(self, settings: CoreSettings, capability: str) -> Any:
-        """A capability's section of the settings; raises `ConfigError` if it, or a package it needs, is missing."""
         section = getattr(settings, capability, None)
         if section is None:
             raise ConfigError(f"no {capability} is configured", hint=f"add a section: {capability}")
@@ -68,7 +65,6 @@ class Host:
         call: Call | None = None,
         on_progress: ProgressListener | None = None,
     ) -> Json:
-        """Run a tool through the dispatcher, as the local owner unless `call` names another caller."""
         import anyio
 
         from armarium.foundation.audit import AuditLog
@@ -108,7 +104,6 @@ class Host:
         *,
         only: OpenCapability | None = None,
     ) -> None:
-        """Serve over HTTP until SIGINT or SIGTERM."""
         import anyio
 
         from armarium.foundation.authentication import open_authenticator
@@ -121,16 +116,16 @@ class Host:
         authenticator = options.authenticator or open_authenticator(settings)
 
         async def main() -> None:
-            listening = options.listening or listen(settings.server.host, settings.server.port)
-            address = base_address(listening, tls=options.tls is not None)
-            async with open_server(settings, events=options.events, only=only) as server:
-                await serve_http(
-                    server.http(authenticator, endpoint=options.endpoint),
-                    listening,
-                    grace_s=settings.server.shutdown_grace or 0,
-                    on_ready=lambda: announce(address),
-                    tls=options.tls,
-                )
+            with options.listening or listen(settings.server.host, settings.server.port) as listening:
+                address = base_address(listening, tls=options.tls is not None)
+                async with open_server(settings, events=options.events, only=only) as server:
+                    await serve_http(
+                        server.http(authenticator, endpoint=options.endpoint),
+                        listening,
+                        grace_s=settings.server.shutdown_grace or 0,
+                        on_ready=lambda: announce(address),
+                        tls=options.tls,
+                    )
             _log.info("stopped")
 
         anyio.run(main, backend_options={"use_uvloop": True})
@@ -142,7 +137,6 @@ class Host:
         identity: ServerIdentity | None = None,
         only: OpenCapability | None = None,
     ) -> None:
-        """Serve the process that started this one, until it closes standard input."""
         import anyio
 
         from armarium.server import open_server

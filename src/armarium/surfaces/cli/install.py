@@ -7,7 +7,6 @@ import os
 import shlex
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never, cast
@@ -16,8 +15,9 @@ import typer
 
 from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.identity import read_token
-from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope, StartedServer
+from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope
 
 _SURROGATE_ESCAPES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
 
@@ -45,22 +45,19 @@ class Plan:
     notes: tuple[str, ...]
 
     @property
-    def changes(self) -> bool:
-        return self.before is None or self.before != self.after
-
-    @property
     def backup(self) -> Path:
         return self.file.with_name(f"{self.file.name}.bak")
 
-    def without_secret(self, text: str) -> str:
-        """The text with the token masked."""
+    def shown(self, value: Any, indent: int | None = None) -> str:
+        """A value as JSON, with the token masked."""
+        text = json.dumps(value, indent=indent)
         return text.replace(self.secret, "<token>") if self.secret else text
 
 
 def wanted_server(
     client: str, directory: Path | None, config: Path | None, url: str | None, token_file: Path | None, *, write: bool
-) -> StartedServer | RunningServer:
-    """The server that the options describe: one that the client starts, or one that already runs."""
+) -> RunningServer | Entry:
+    """The server that the options describe: one that already runs, or the entry of one that the client starts."""
     if url is not None and CLIENTS[client].url_key is None:
         if directory is None and config is None:
             raise Misuse(
@@ -69,7 +66,10 @@ def wanted_server(
             )
         say(f"{CLIENTS[client].title} starts its servers itself, so --url is ignored and stdio is used")
         url = token_file = None
-    _only_one({"--dir": directory, "--config": config, "--url": url})
+    options = {"--dir": directory, "--config": config, "--url": url}
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each determines what the client connects to")
     if url is not None:
         if write:
             raise Misuse("--write does not go with --url", hint="the running server decides what may be written")
@@ -81,13 +81,7 @@ def wanted_server(
     return _started_server(directory or Path(), config, write=write)
 
 
-def _only_one(options: dict[str, object | None]) -> None:
-    given = [option for option, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise Misuse(f"{' and '.join(given)} exclude each other", hint="each determines what the client connects to")
-
-
-def _started_server(directory: Path, config: Path | None, *, write: bool) -> StartedServer:
+def _started_server(directory: Path, config: Path | None, *, write: bool) -> Entry:
     if config is not None and write:
         raise Misuse("--write does not go with --config", hint="the file says `read_only` for each root")
     served = Path(os.path.abspath((config or directory).expanduser()))
@@ -95,7 +89,7 @@ def _started_server(directory: Path, config: Path | None, *, write: bool) -> Sta
         raise Misuse(f"{served} is not a {'file' if config else 'directory'}", hint="check the path")
     command, *arguments = _own_command()
     what = ["--config", str(served)] if config else [str(served), *(["--write"] if write else [])]
-    return StartedServer(command, (*arguments, "stdio", *what))
+    return {"command": command, "args": [*arguments, "stdio", *what]}
 
 
 def _own_command() -> list[str]:
@@ -104,14 +98,20 @@ def _own_command() -> list[str]:
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-P", "-m", "armarium.surfaces.cli.main"]
 
 
-def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, scope: Scope | None) -> Plan:
+def plan(client_name: str, server: RunningServer | Entry, *, name: str, scope: Scope | None) -> Plan:
     """Compute the new content of the client's configuration file, without writing it."""
     client = CLIENTS[client_name]
     chosen = scope or client.default_scope
-    file = _file_of(client, chosen)
+    if chosen == "project" and client.project_file is None:
+        raise Misuse(f"{client.title} has no configuration for a project", hint="leave out --scope")
     # Write the target of a symbolic link, so that the link remains.
-    file = Path(os.path.realpath(file))
-    before = _read(file)
+    file = Path(os.path.realpath(client.user_file() if chosen == "user" else Path.cwd() / (client.project_file or "")))
+    try:
+        before = file.read_bytes()
+    except FileNotFoundError:
+        before = None
+    except OSError as error:
+        raise UnusableConfiguration(f"cannot read {file}: {error.strerror}") from error
     document = _parsed(before, file)
     entry, secret, notes = _entry_for(client, server, chosen)
     _merge(document, client, name, entry, file)
@@ -121,20 +121,12 @@ def plan(client_name: str, server: StartedServer | RunningServer, *, name: str, 
     return Plan(client, name, chosen, file, document[client.section][name], before, after, secret, notes)
 
 
-def _file_of(client: Client, scope: Scope) -> Path:
-    if scope == "user":
-        return client.user_file()
-    if client.project_file is None:
-        raise Misuse(f"{client.title} has no configuration for a project", hint="leave out --scope")
-    return Path.cwd() / client.project_file
-
-
 def _entry_for(
-    client: Client, server: StartedServer | RunningServer, scope: Scope
+    client: Client, server: RunningServer | Entry, scope: Scope
 ) -> tuple[Entry, str | None, tuple[str, ...]]:
     """The entry, the token if the entry contains it, and notes for the user."""
-    if isinstance(server, StartedServer):
-        return client.stdio_entry(server), None, ()
+    if not isinstance(server, RunningServer):
+        return client.entry("stdio", server), None, ()
     if server.token is None or scope == "user":
         return client.http_entry(server, server.token), server.token, ()
     # The file of a project is committed and shared, so it must not contain the token.
@@ -145,15 +137,6 @@ def _entry_for(
         else f'start {client.title} with the token: export ARMARIUM_TOKEN="$(cat {token_file})"'
     )
     return client.http_entry(server, client.token_variable), None, (note,)
-
-
-def _read(file: Path) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnusableConfiguration(f"cannot read {file}: {error.strerror}") from error
 
 
 def _parsed(content: bytes | None, file: Path) -> dict[str, Any]:
@@ -209,26 +192,22 @@ def _serialised(document: dict[str, Any]) -> bytes:
 
 
 def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Print the change, ask for confirmation, and write the file."""
     described: dict[str, Any] = {
         "client": plan.client.title,
         "scope": plan.scope,
         "file": str(plan.file),
         "name": plan.name,
-        "entry": json.loads(plan.without_secret(json.dumps(plan.entry))),
-        "changed": plan.changes,
+        "entry": json.loads(plan.shown(plan.entry)),
+        "changed": plan.before != plan.after,
         "written": False,
         "backup": None,
         "notes": list(plan.notes),
     }
-    fragment = plan.without_secret(json.dumps({plan.client.section: {plan.name: plan.entry}}, indent=2))
+    fragment = plan.shown({plan.client.section: {plan.name: plan.entry}}, indent=2)
     say(f"{plan.client.title}, in {plan.file}:\n")
-    if as_json or not dry_run:
-        say(fragment)
-    else:
-        show(fragment)
+    (show if dry_run and not as_json else say)(fragment)
     say()
-    if not plan.changes:
+    if plan.before == plan.after:
         say("already configured; nothing to do")
     elif dry_run:
         say("nothing was written (--dry-run)")
@@ -258,30 +237,18 @@ def _write(plan: Plan) -> str | None:
     """Replace the file atomically; return the path of the backup, if there was a file before."""
     try:
         plan.file.parent.mkdir(parents=True, exist_ok=True)
-        mode = stat.S_IMODE(plan.file.stat().st_mode) if plan.before is not None else 0o666 & ~_umask()
-        if plan.before is not None:
-            _replace(plan.backup, plan.before, mode)
+        if plan.before is None:
+            replace_file(plan.file, plan.after, mode=0o600 if plan.secret else 0o666)
+            return None
+        mode = stat.S_IMODE(plan.file.stat().st_mode)
+        _replace(plan.backup, plan.before, mode)
         _replace(plan.file, plan.after, mode & 0o600 if plan.secret else mode)
     except OSError as error:
         raise UnusableConfiguration(f"cannot write {plan.file}: {error.strerror}") from error
-    return str(plan.backup) if plan.before is not None else None
+    return str(plan.backup)
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:
-    descriptor, staged = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as target:
-            os.fchmod(target.fileno(), mode)
-            target.write(content)
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(staged, file)
-    except BaseException:
-        os.unlink(staged)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+    replace_file(file, content, mode=mode & 0o600)
+    # The umask must not reduce the permissions that the file had.
+    file.chmod(mode)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from armarium.assembly import MANIFESTS
 from armarium.command_line import run as command
@@ -29,26 +30,22 @@ app.add_typer(config_app, name="config")
 for _manifest in MANIFESTS:
     _manifest.add_commands(CommandGroups(app, config_app))
 
-Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
-Port = Annotated[
-    int | None, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")
-]
+Address = Annotated[str | None, Option(metavar="ADDRESS", help="Address to listen on.")]
+Port = Annotated[int | None, Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")]
 Index = Annotated[
     bool,
-    typer.Option(
-        "--index/--no-index", help="Index the directory, so that agents can search it and ask questions about it."
-    ),
+    Option("--index/--no-index", help="Index the directory, so that agents can search it and ask questions about it."),
 ]
 Registry = Annotated[
-    bool, typer.Option("--registry/--no-registry", help="Record findings and issues about files in DIR/.armarium.")
+    bool, Option("--registry/--no-registry", help="Record findings and issues about files in DIR/.armarium.")
 ]
-Write = Annotated[bool, typer.Option("--write", help="Let agents change files. Without it they can only read.")]
+Write = Annotated[bool, Option("--write", help="Let agents change files. Without it they can only read.")]
 
 
 @app.callback(invoke_without_command=True)
 def armarium(
     context: typer.Context,
-    print_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    print_version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """One MCP server for everything an agent does with files.
 
@@ -76,20 +73,20 @@ def armarium(
 @app.command()
 def up(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
+    directory: Annotated[Path, Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
     write: Write = False,
     index: Index = True,
     registry: Registry = True,
     port: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
+        Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
     ] = None,
     host: Address = None,
     auth: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="auto: a generated token; file:PATH: the token in a file; none: no token."),
+        Option(metavar="MODE", help="auto: a generated token; file:PATH: the token in a file; none: no token."),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the directory for agents.")] = "workspace",
+    name: Annotated[str, Option(metavar="NAME", help="Name of the directory for agents.")] = "workspace",
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -106,15 +103,10 @@ def up(
     from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    without = _without(index=index, registry=registry)
-    settings = start.directory_settings(directory, write=write, without=without, name=name, flags=flags)
+    wanted = {"corpus": index, "registry": registry}
+    settings = start.directory_settings(directory, write=write, wanted=wanted, name=name, flags=flags)
     serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
     command.run_until_interrupted(serve_directory)
-
-
-def _without(*, index: bool, registry: bool) -> list[str]:
-    """The capabilities that the flags of `up` and `stdio` exclude."""
-    return [name for name, wanted in (("corpus", index), ("registry", registry)) if not wanted]
 
 
 @app.command()
@@ -143,10 +135,8 @@ def serve(
 @app.command()
 def stdio(
     context: typer.Context,
-    directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Directory to serve. [default: this one]")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
+    directory: Annotated[Path | None, Argument(metavar="DIR", help="Directory to serve. [default: this one]")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
     write: Write = False,
     index: Index = True,
     registry: Registry = True,
@@ -160,8 +150,8 @@ def stdio(
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        without = _without(index=index, registry=registry)
-        settings = start.directory_settings(directory or Path(), write=write, without=without, flags=flags)
+        wanted = {"corpus": index, "registry": registry}
+        settings = start.directory_settings(directory or Path(), write=write, wanted=wanted, flags=flags)
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
@@ -171,25 +161,23 @@ def stdio(
 
 @app.command()
 def audit(
-    tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
-    capability: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this capability.")] = None,
-    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this caller.")] = None,
-    root: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls in this root.")] = None,
-    path: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only paths with this prefix.")] = None,
-    outcome: Annotated[Literal["success", "error"] | None, typer.Option(help="Only calls with this outcome.")] = None,
-    code: Annotated[str | None, typer.Option(metavar="CODE", help="Only errors with this code.")] = None,
+    tool: Annotated[str | None, Option(metavar="NAME", help="Only calls of this tool.")] = None,
+    capability: Annotated[str | None, Option(metavar="NAME", help="Only calls of this capability.")] = None,
+    principal: Annotated[str | None, Option(metavar="NAME", help="Only calls of this caller.")] = None,
+    root: Annotated[str | None, Option(metavar="NAME", help="Only calls in this root.")] = None,
+    path: Annotated[str | None, Option(metavar="PREFIX", help="Only paths with this prefix.")] = None,
+    outcome: Annotated[Literal["success", "error"] | None, Option(help="Only calls with this outcome.")] = None,
+    code: Annotated[str | None, Option(metavar="CODE", help="Only errors with this code.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Only calls since then: 15m, 2h or 1d ago, or a date and time (ISO 8601)."),
+        Option(metavar="WHEN", help="Only calls since then: 15m, 2h or 1d ago, or a date and time (ISO 8601)."),
     ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Only calls before then; same format as --since.")
-    ] = None,
-    last: Annotated[int, typer.Option(metavar="N", min=0, help="At most the newest N calls.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new calls until Ctrl-C.")] = False,
+    until: Annotated[str | None, Option(metavar="WHEN", help="Only calls before then; same format as --since.")] = None,
+    last: Annotated[int, Option(metavar="N", min=0, help="At most the newest N calls.")] = 100,
+    follow: Annotated[bool, Option("--follow", "-f", help="Print new calls until Ctrl-C.")] = False,
     config: ConfigFile = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="SQLITE", help="Audit log to read, instead of the one in the settings.")
+        Path | None, Option(metavar="SQLITE", help="Audit log to read, instead of the one in the settings.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -237,12 +225,12 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @app.command("eval")
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory with the judged set.")],
+    dataset: Annotated[Path, Argument(metavar="DATASET", help="Directory with the judged set.")],
     index: Annotated[
         Literal["auto", "text", "code"],
-        typer.Option(help="Index the documents as text or as code; auto detects which."),
+        Option(help="Index the documents as text or as code; auto detects which."),
     ] = "auto",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N queries.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=1, help="Only the first N queries.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure retrieval quality on a judged set.
@@ -273,7 +261,7 @@ def config(context: typer.Context) -> None:
 def config_print(
     config: ConfigFile = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Print the settings of `armarium up DIR` instead.")
+        Path | None, Option("--dir", metavar="DIR", help="Print the settings of `armarium up DIR` instead.")
     ] = None,
     write: Write = False,
     as_json: AsJson = False,
@@ -286,37 +274,37 @@ def config_print(
     armarium config print --dir . > armarium.yaml    create a settings file
     armarium config print --config armarium.yaml     check a settings file
     """
-    from armarium.surfaces.cli import settings_in_effect
+    from armarium.surfaces.cli import start
 
-    settings = settings_in_effect.effective_settings(config, directory, write=write)
-    show_json(settings) if as_json else show(settings_in_effect.as_yaml(settings))
+    settings = start.effective_settings(config, directory, write=write)
+    show_json(settings) if as_json else show(start.as_yaml(settings))
 
 
 @app.command()
 def install(
     client: Annotated[
         Literal["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"],
-        typer.Argument(help="Client to configure."),
+        Argument(help="Client to configure."),
     ],
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="The client starts `armarium stdio DIR`. [default: this one]"),
+        Option("--dir", metavar="DIR", help="The client starts `armarium stdio DIR`. [default: this one]"),
     ] = None,
     write: Write = False,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The client starts `armarium stdio --config FILE`.")
+        Path | None, Option(metavar="FILE", help="The client starts `armarium stdio --config FILE`.")
     ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="The client connects to this running server.")] = None,
+    url: Annotated[str | None, Option(metavar="URL", help="The client connects to this running server.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the token for --url, as printed by `armarium up`.")
+        Path | None, Option(metavar="FILE", help="File with the token for --url, as printed by `armarium up`.")
     ] = None,
     scope: Annotated[
         Literal["user", "project"] | None,
-        typer.Option(help="For all your projects, or for this one. [default: project for claude-code and vscode]"),
+        Option(help="For all your projects, or for this one. [default: project for claude-code and vscode]"),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the server in the client.")] = "armarium",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the change without writing it.")] = False,
+    name: Annotated[str, Option(metavar="NAME", help="Name of the server in the client.")] = "armarium",
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the change without writing it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add the server to the MCP configuration of a client.
@@ -350,12 +338,10 @@ def version(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """The entry point of the `armarium` command."""
     command.main(run)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; return its exit code."""
     reporter = command.ErrorReporter(partial(report, as_json=command.wants_json(arguments)))
     return command.run_app(app, "armarium", arguments, reporter, Host())
 

@@ -1,4 +1,4 @@
-"""`armarium up`, `serve` and `stdio`: builds the settings, starts the server, and prints how to connect."""
+"""`armarium up`, `serve`, `stdio` and `config print`: builds settings, starts servers, and prints how to connect."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from armarium.assembly import MANIFESTS
 from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
-from armarium.command_line.output import say, show_json
+from armarium.command_line.options import settings_file
+from armarium.command_line.output import Misuse, say, show_json, without_credentials
 from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
@@ -26,7 +29,7 @@ from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
 from armarium.manifest import ProgressDisplay, ServedDirectory
-from armarium.settings import Settings
+from armarium.settings import Settings, configured
 
 _log = logging.getLogger("armarium")
 
@@ -37,11 +40,11 @@ def directory_settings(
     directory: Path,
     *,
     write: bool,
-    without: Collection[str] = (),
+    wanted: Mapping[str, bool] | None = None,
     name: str = "workspace",
     flags: Mapping[str, Any] | None = None,
 ) -> CoreSettings:
-    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, except those `without`.
+    """The settings of `up DIR` and `stdio DIR`: every capability that can serve the directory, unless `wanted` says no.
 
     A capability that cannot serve it is reported and omitted, so that the others can start.
     """
@@ -49,7 +52,7 @@ def directory_settings(
     state_dir = load_settings(Settings, environ=os.environ, flags=values).state_path()
     served = ServedDirectory(Path(os.path.abspath(directory.expanduser())), name, write, state_dir)
     for manifest in MANIFESTS:
-        if manifest.name in without or not manifest.is_installed:
+        if not (wanted or {}).get(manifest.name, True) or not manifest.is_installed:
             continue
         try:
             section = manifest.directory_section(served)
@@ -86,11 +89,8 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
 
 
 def _progress_displays(settings: CoreSettings, events: Events) -> list[ProgressDisplay]:
-    return [
-        manifest.progress_display(events)
-        for manifest in MANIFESTS
-        if manifest.progress_display is not None and getattr(settings, manifest.name) is not None
-    ]
+    declared = [manifest.progress_display for manifest, _ in configured(settings)]
+    return [display(events) for display in declared if display is not None]
 
 
 def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: bool) -> None:
@@ -98,12 +98,7 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
 
     def announce(address: str) -> None:
         client = _ClientConfiguration(settings, address)
-        sections = [
-            (manifest, section)
-            for manifest in MANIFESTS
-            if (section := getattr(settings, manifest.name, None)) is not None
-        ]
-        capabilities = [manifest.name for manifest, section in sections if manifest.is_enabled(section)]
+        capabilities = [manifest.name for manifest, section in configured(settings) if manifest.is_enabled(section)]
         facts = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
         _log.info("listening", extra={"address": address} | client.as_json(with_config=False) | facts)
         if as_json:
@@ -113,10 +108,34 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
 
 
 def stdio(host: CommandHost, settings: CoreSettings) -> None:
-    """Serve the client that started this process."""
     if sys.stdin.isatty():
         say("speaking MCP on standard input and output; this is for a client to start: armarium install --help")
     host.serve_stdio(settings)
+
+
+def effective_settings(config: Path | None, directory: Path | None, *, write: bool) -> dict[str, Any]:
+    """The settings of a file, or of `armarium up DIR`, as plain values for a settings file."""
+    if directory is None:
+        if write:
+            raise Misuse("--write goes with --dir", hint="a file says `read_only` for each root")
+        effective = load_settings(Settings, settings_file(config), environ=os.environ)
+    elif config is not None:
+        raise Misuse("--dir and --config exclude each other", hint="name the directory in the file's sandbox.roots")
+    else:
+        effective = directory_settings(directory, write=write)
+    return _without_credentials(effective.model_dump(mode="json") | {"state_dir": str(effective.state_path())})
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_credentials(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType] any JSON
+    if isinstance(value, list):
+        return [_without_credentials(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType] any JSON
+    return without_credentials(value) if isinstance(value, str) else value
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120).rstrip()
 
 
 def _listen_or_choose_port(settings: CoreSettings) -> socket.socket:
@@ -134,8 +153,6 @@ def _listen_or_choose_port(settings: CoreSettings) -> socket.socket:
 
 
 class _ClientConfiguration:
-    """How a client connects to the server."""
-
     def __init__(self, settings: CoreSettings, address: str) -> None:
         self.url = f"{local_address(address)}/mcp"
         self.token_file = token_path(settings)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armarium.capabilities.registry.changes.ids import Ids
@@ -41,11 +40,11 @@ def register(
     """Register the file at a canonical path, or change the given fields of its record. Returns its number."""
     stored = files.at(writer, path)
     if stored is None:
-        file_id = ids.file(writer)
+        [file_id] = ids.new(writer, "file")
         return files.insert(writer, file_id, path, language or language_of(path), file_type or "", metadata or {})
     given = {"language": language or None, "file_type": file_type or None, "metadata": metadata}
     changes = {name: value for name, value in given.items() if value is not None}
-    _change(writer, stored, actor, removed_at=None, **changes)
+    _change(writer, stored, actor, changes)
     return stored.no
 
 
@@ -53,62 +52,49 @@ def remove(writer: Writer, stored: StoredFile, actor: str) -> None:
     """Mark a file as removed and its open findings as fixed. Its record and history remain."""
     still_open = findings.open_of_file(writer, stored.no)
     for source in dict.fromkeys(source for _, source in still_open):
-        close(writer, (each for each, found_by in still_open if found_by == source), source, reason="file_removed")
-    _change(writer, stored, actor, removed_at=writer.now)
+        close(writer, [each for each, found_by in still_open if found_by == source], source, reason="file_removed")
+    _change(writer, stored, actor, {}, removed_at=writer.now)
 
 
 def move(writer: Writer, old_path: str, new_path: str, actor: str) -> int:
     """Move a file, or all files of a directory, and return how many. A file at the new path is removed first."""
     moving = files.at_or_below(writer, old_path) if old_path != new_path else []
     for stored in moving:
-        target = new_path + stored.record.path[len(old_path) :]
+        path, language = stored.record["path"], stored.record["language"]
+        target = new_path + path[len(old_path) :]
         replaced = files.at(writer, target)
-        if replaced is not None and replaced.record.removed_at is None:
+        if replaced is not None and replaced.removed_at is None:
             remove(writer, replaced, actor)
         # A guessed language follows the new name; a given one stays.
-        guessed = stored.record.language == language_of(stored.record.path)
-        language = language_of(target) if guessed else stored.record.language
-        _change(writer, stored, actor, path=target, language=language)
+        language = language_of(target) if language == language_of(path) else language
+        _change(writer, stored, actor, {"path": target, "language": language})
     return len(moving)
 
 
-def close(writer: Writer, fixed: Iterable[OpenFinding], source: str, **why: str) -> set[int]:
+def close(writer: Writer, fixed: Sequence[OpenFinding], source: str, **why: str) -> set[int]:
     """Mark findings as fixed. Returns the numbers of their files."""
-    fixed = list(fixed)
     findings.set_status(writer, (each.no for each in fixed), "fixed")
-    timeline.append(
-        writer,
-        (
-            NewEvent(
-                each.file_no,
-                "finding_closed",
-                each.id,
-                {"scan_source": source, "rule_id": each.rule_id, "severity": each.severity, "status": "fixed", **why},
-            )
-            for each in fixed
-        ),
-    )
+    events = list[NewEvent]()
+    for each in fixed:
+        data = {"scan_source": source, "rule_id": each.rule_id, "severity": each.severity, "status": "fixed", **why}
+        events.append(NewEvent(each.file_no, "finding_closed", each.id, data))
+    timeline.append(writer, events)
     return {each.file_no for each in fixed}
 
 
-def _change(writer: Writer, stored: StoredFile, actor: str, **changes: Any) -> None:
-    record = replace(stored.record, **changes)
-    events = [
-        NewEvent(
-            stored.no, "file_metadata_update", record.id, _event_data(name, getattr(stored.record, name), value, actor)
-        )
-        for name, value in changes.items()
-        if getattr(stored.record, name) != value
-    ]
+def _change(
+    writer: Writer, stored: StoredFile, actor: str, changes: Mapping[str, Any], removed_at: str | None = None
+) -> None:
+    before = {**stored.record, "removed": stored.removed_at is not None}
+    after = {**before, **changes, "removed": removed_at is not None}
+    events = list[NewEvent]()
+    for name in ("removed", *changes):
+        if before[name] != after[name]:
+            data = {"field": name, "old_value": before[name], "new_value": after[name], "actor": actor}
+            events.append(NewEvent(stored.no, "file_metadata_update", stored.record["id"], data))
     if events:
-        files.update(writer, stored.no, record)
+        files.update(writer, stored.no, after, removed_at)
         timeline.append(writer, events)
-
-
-def _event_data(name: str, old: Any, new: Any, actor: str) -> dict[str, Any]:
-    if name == "removed_at":
-        name, old, new = "removed", old is not None, new is not None
-    return {"field": name, "old_value": old, "new_value": new, "actor": actor}
 
 
 def language_of(path: str) -> str:

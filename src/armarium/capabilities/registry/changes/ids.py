@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from typing import Literal
 
 import orjson
 
 from armarium.capabilities.registry.storage.database import Writer
 
-_BYTES = 5
-_ISSUE_BYTES = 3
+_KINDS = {"file": ("f-", 5), "finding": ("sf-", 5), "issue": ("", 3)}
+"""What follows the prefix, and the number of random bytes. The id of an issue is short enough to say aloud."""
 
 
 class Ids:
@@ -18,28 +19,16 @@ class Ids:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
-    def file(self, writer: Writer) -> str:
-        """An id for a file."""
-        return self._free(writer, "taken_file_ids", "f-", _BYTES, 1)[0]
-
-    def findings(self, writer: Writer, count: int) -> list[str]:
-        """Ids for findings."""
-        return self._free(writer, "taken_finding_ids", "sf-", _BYTES, count)
-
-    def issue(self, writer: Writer) -> str:
-        """An id for an issue, short enough to say aloud."""
-        return self._free(writer, "taken_issue_ids", "", _ISSUE_BYTES, 1)[0]
-
-    def scan_run(self) -> str:
-        """An id for one scan."""
-        return f"{self._prefix}-run-{secrets.token_hex(8)}"
-
-    def _free(self, writer: Writer, taken: str, kind: str, size: int, count: int) -> list[str]:
+    def new(self, writer: Writer, kind: Literal["file", "finding", "issue"], count: int = 1) -> list[str]:
+        mark, size = _KINDS[kind]
         free: dict[str, None] = {}
         while len(free) < count:
             wanted = range(count - len(free))
-            candidates = {f"{self._prefix}-{kind}{secrets.token_hex(size)}": None for _ in wanted}
-            used = {row[0] for row in writer.rows(taken, (orjson.dumps(list(candidates)).decode(),))}
+            candidates = {f"{self._prefix}-{mark}{secrets.token_hex(size)}": None for _ in wanted}
+            used = {row[0] for row in writer.rows(f"taken_{kind}_ids", (orjson.dumps(list(candidates)).decode(),))}
             free |= {each: None for each in candidates if each not in used}
             size += bool(used)
         return list(free)
+
+    def scan_run(self) -> str:
+        return f"{self._prefix}-run-{secrets.token_hex(8)}"

@@ -22,14 +22,15 @@ from armarium.capabilities.registry.model import (
     LOWEST_PRIORITY,
     SEVERITIES,
     AssocType,
-    Finding,
     FindingStatus,
-    Issue,
+    FoundInFile,
+    IssueAnswer,
     IssueStatus,
+    Promoted,
 )
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
+from armarium.capabilities.registry.storage.columns import named
 from armarium.capabilities.registry.storage.database import Writer
-from armarium.capabilities.registry.storage.findings import StoredFinding
 from armarium.capabilities.registry.storage.issues import StoredIssue
 from armarium.capabilities.registry.storage.timeline import NewEvent
 
@@ -50,152 +51,111 @@ class IssueChange:
 
 
 def create(writer: Writer, ids: Ids, wanted: IssueChange) -> StoredIssue:
-    """Create an issue."""
-    blank = Issue(ids.issue(writer), "", "", "open", DEFAULT_PRIORITY, (), "", writer.now, writer.now, closed_at=None)
     if wanted.title is None:
         raise ValidationError("an issue needs a title", hint="give a title of one line")
+    [issue_id] = ids.new(writer, "issue")
+    blank = named(IssueAnswer, (issue_id, "", "", "open", DEFAULT_PRIORITY, [], "", writer.now, writer.now, None))
     new = _changed(blank, wanted, writer.now)
     return StoredIssue(issues.insert(writer, new), new)
 
 
-def update(writer: Writer, issue_id: str, wanted: IssueChange) -> Issue:
+def update(writer: Writer, issue_id: str, wanted: IssueChange) -> IssueAnswer:
     """Update an issue. Without a difference, nothing is written."""
-    stored = issues.by_id(writer, issue_id)
-    if stored is None:
-        raise no_issue()
-    changed = _changed(stored.issue, wanted, writer.now)
-    if changed == stored.issue:
-        return stored.issue
-    changed = replace(changed, updated_at=writer.now)
-    issues.update(writer, changed)
+    issue = issues.by_id(writer, issue_id).issue
+    changed = _changed(issue, wanted, writer.now)
+    if changed != issue:
+        changed["updated_at"] = writer.now
+        issues.update(writer, changed)
     return changed
 
 
 def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
     """Link a file to an issue. Idempotent."""
     file = files.by_id(writer, file_id)
-    if file is None:
-        raise no_file()
-    issue = issues.by_id(writer, issue_id)
-    if issue is None:
-        raise ValidationError("no issue has this id", hint="create_issue creates one, list_issues lists them")
-    _link(writer, file.no, issue.no, issue.issue, assoc_type, actor)
+    try:
+        issue_no, issue = issues.by_id(writer, issue_id)
+    except NotFound as error:
+        hint = "create_issue creates one, list_issues lists them"
+        raise ValidationError(error.message, hint=hint) from error
+    _link(writer, file.no, issue_no, issue, assoc_type, actor)
 
 
-def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, actor: str) -> tuple[Issue, bool]:
+def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, actor: str) -> Promoted:
     """The issue of a finding, and whether it was created now. Its defaults come from the finding."""
-    stored = _finding(writer, finding_id)
-    if stored.finding.issue_id is not None:
-        existing = issues.by_id(writer, stored.finding.issue_id)
-        assert existing is not None, "an issue that a finding refers to cannot be deleted"
-        return existing.issue, False
-    issue_no, issue = create(writer, ids, _described(stored.finding, wanted))
-    findings.set_issue(writer, stored.no, issue_no)
-    data = _event_data(stored.finding) | {"issue_id": issue.id, "actor": actor}
-    timeline.append(writer, [NewEvent(stored.file_no, "finding_updated", finding_id, data)])
-    _link(writer, stored.file_no, issue_no, issue, "bug_in", actor)
-    return issue, True
+    no, file_no, finding = findings.by_id(writer, finding_id)
+    if finding["issue_id"] is not None:
+        return {"issue": issues.by_id(writer, finding["issue_id"]).issue, "created": False}
+    issue_no, issue = create(writer, ids, _described(finding, wanted))
+    writer.rows("set_finding_issue", (issue_no, writer.now, no))
+    data = _event_data(finding) | {"issue_id": issue["id"], "actor": actor}
+    timeline.append(writer, [NewEvent(file_no, "finding_updated", finding_id, data)])
+    _link(writer, file_no, issue_no, issue, "bug_in", actor)
+    return {"issue": issue, "created": True}
 
 
-def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, actor: str) -> Finding:
-    """Set the status of a finding."""
-    stored = _finding(writer, finding_id)
+def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, actor: str) -> FoundInFile:
+    no, file_no, finding = findings.by_id(writer, finding_id)
     change: dict[str, object] = {}
-    if stored.finding.status != status:
-        change["status"] = {"old_value": stored.finding.status, "new_value": status}
-    elif findings.is_suppressed(writer, stored.no):
+    if finding["status"] != status:
+        change["status"] = {"old_value": finding["status"], "new_value": status}
+    elif findings.is_suppressed(writer, no):
         # Confirming a suppression is a decision too: later scans no longer change it.
         change["suppressed"] = {"old_value": True, "new_value": False}
-    if change:
-        findings.set_status(writer, [stored.no], status)
-        data = _event_data(stored.finding) | {"status": status, "changes": change, "actor": actor}
-        type_ = "finding_closed" if status == "fixed" else "finding_updated"
-        timeline.append(writer, [NewEvent(stored.file_no, type_, finding_id, data)])
-        files.touch(writer, [stored.file_no])
-    return _finding(writer, finding_id).finding
-
-
-def no_file() -> NotFound:
-    """The error for an unknown file id."""
-    return NotFound("no file has this id", hint="list_files lists them, register_file registers one")
-
-
-def no_issue() -> NotFound:
-    """The error for an unknown issue id."""
-    return NotFound("no issue has this id", hint="list_issues lists them, create_issue creates one")
-
-
-def _finding(writer: Writer, finding_id: str) -> StoredFinding:
-    stored = findings.by_id(writer, finding_id)
-    if stored is None:
-        raise NotFound("no finding has this id", hint="list_findings lists them")
-    return stored
-
-
-def _link(writer: Writer, file_no: int, issue_no: int, issue: Issue, assoc_type: AssocType, actor: str) -> None:
-    if not issues.associate(writer, file_no, issue_no, assoc_type, actor):
-        return
-    data = {"issue_id": issue.id, "issue_title": issue.title, "assoc_type": assoc_type, "actor": actor}
-    timeline.append(writer, [NewEvent(file_no, "association_created", issue.id, data)])
+    if not change:
+        return finding
+    findings.set_status(writer, [no], status)
+    data = _event_data(finding) | {"status": status, "changes": change, "actor": actor}
+    type_ = "finding_closed" if status == "fixed" else "finding_updated"
+    timeline.append(writer, [NewEvent(file_no, type_, finding_id, data)])
     files.touch(writer, [file_no])
+    return findings.by_id(writer, finding_id).finding
 
 
-def _described(finding: Finding, wanted: IssueChange) -> IssueChange:
+def _link(writer: Writer, file_no: int, issue_no: int, issue: IssueAnswer, assoc_type: AssocType, actor: str) -> None:
+    if issues.associate(writer, file_no, issue_no, assoc_type, actor):
+        data = {"issue_id": issue["id"], "issue_title": issue["title"], "assoc_type": assoc_type, "actor": actor}
+        timeline.append(writer, [NewEvent(file_no, "association_created", issue["id"], data)])
+        files.touch(writer, [file_no])
+
+
+def _described(finding: FoundInFile, wanted: IssueChange) -> IssueChange:
     """The change with defaults from the finding for the fields that are not given."""
-    line = "" if finding.line_start is None else f":{finding.line_start}"
-    first_line = (finding.message.strip() or finding.rule_id or finding.scan_source).splitlines()[0]
-    body = "\n".join(
-        [
-            f"{finding.file_path}{line}",
-            f"{finding.scan_source} {finding.rule_id} ({finding.severity}), finding {finding.id}",
-            "",
-            finding.message,
-            *(["", finding.suggestion] if finding.suggestion else []),
-        ]
-    )
+    line = "" if finding["line_start"] is None else f":{finding['line_start']}"
+    message, source, rule = finding["message"], finding["scan_source"], finding["rule_id"]
+    title = printable((message.strip() or rule or source).splitlines()[0])[:_MAX_PROMOTED_TITLE_CHARS]
+    about = f"{finding['file_path']}{line}\n{source} {rule} ({finding['severity']}), finding {finding['id']}"
+    body = "\n\n".join([about, message, *filter(None, [finding["suggestion"]])])
     return replace(
         wanted,
-        title=printable(first_line)[:_MAX_PROMOTED_TITLE_CHARS] if wanted.title is None else wanted.title,
+        title=title if wanted.title is None else wanted.title,
         body=body[: MAX_BYTES // _MAX_UTF8_BYTES] if wanted.body is None else wanted.body,
-        priority=SEVERITIES.index(finding.severity) if wanted.priority is None else wanted.priority,
+        priority=SEVERITIES.index(finding["severity"]) if wanted.priority is None else wanted.priority,
     )
 
 
-def _changed(issue: Issue, wanted: IssueChange, now: str) -> Issue:
-    title = issue.title if wanted.title is None else one_line(wanted.title.strip(), "title", MAX_TITLE_CHARS)
-    required(title, "title")
-    reference = issue.external_ref if wanted.external_ref is None else wanted.external_ref.strip()
-    status = wanted.status or issue.status
-    closed_at = None if status != "closed" else issue.closed_at or now
-    return replace(
-        issue,
-        title=title,
-        body=issue.body if wanted.body is None else body_text(wanted.body),
-        status=status,
-        priority=_priority(issue.priority if wanted.priority is None else wanted.priority),
-        labels=issue.labels if wanted.labels is None else _labels(wanted.labels),
-        external_ref=one_line(reference, "external_ref", MAX_REFERENCE_CHARS),
-        closed_at=closed_at,
-    )
+def _changed(issue: IssueAnswer, wanted: IssueChange, now: str) -> IssueAnswer:
+    """A copy of the issue with the wanted values, which are checked."""
+    changed = issue.copy()
+    if wanted.title is not None:
+        changed["title"] = one_line(wanted.title.strip(), "title", MAX_TITLE_CHARS)
+        required(changed["title"], "title")
+    if wanted.body is not None:
+        changed["body"] = body_text(wanted.body)
+    if wanted.status is not None:
+        changed["status"] = wanted.status
+        changed["closed_at"] = (issue["closed_at"] or now) if wanted.status == "closed" else None
+    if wanted.priority is not None:
+        if not 0 <= wanted.priority <= LOWEST_PRIORITY:
+            raise ValidationError(f"a priority is from 0, the most urgent, to {LOWEST_PRIORITY}")
+        changed["priority"] = wanted.priority
+    if wanted.labels is not None:
+        changed["labels"] = list(dict.fromkeys(one_line(label.strip(), "labels") for label in wanted.labels))
+        if "" in changed["labels"] or len(changed["labels"]) > MAX_LABELS:
+            raise ValidationError(f"an issue has at most {MAX_LABELS} labels, and none is empty")
+    if wanted.external_ref is not None:
+        changed["external_ref"] = one_line(wanted.external_ref.strip(), "external_ref", MAX_REFERENCE_CHARS)
+    return changed
 
 
-def _priority(priority: int) -> int:
-    if not 0 <= priority <= LOWEST_PRIORITY:
-        raise ValidationError(f"a priority is from 0, the most urgent, to {LOWEST_PRIORITY}")
-    return priority
-
-
-def _labels(labels: Sequence[str]) -> tuple[str, ...]:
-    distinct = tuple(dict.fromkeys(one_line(label.strip(), "labels") for label in labels))
-    if "" in distinct or len(distinct) > MAX_LABELS:
-        raise ValidationError(f"an issue has at most {MAX_LABELS} labels, and none is empty")
-    return distinct
-
-
-def _event_data(finding: Finding) -> dict[str, object]:
-    return {
-        "scan_source": finding.scan_source,
-        "rule_id": finding.rule_id,
-        "severity": finding.severity,
-        "status": finding.status,
-    }
+def _event_data(finding: FoundInFile) -> dict[str, object]:
+    return {name: finding[name] for name in ("scan_source", "rule_id", "severity", "status")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from armarium.capabilities.registry.limits import MAX_LINE, MAX_NAME_CHARS, MAX_TEXT_CHARS, printable
 from armarium.capabilities.registry.model import ReportEntry
@@ -11,9 +12,7 @@ from armarium.foundation.surrogates import replace_unpaired_surrogates
 
 def identity(reported: ReportEntry) -> str:
     """The key of a finding within its file and source."""
-    if reported.fingerprint:
-        return f"fingerprint:{reported.fingerprint}"
-    return identity_by_place(reported)
+    return f"fingerprint:{reported.fingerprint}" if reported.fingerprint else identity_by_place(reported)
 
 
 def identity_by_place(reported: ReportEntry) -> str:
@@ -30,17 +29,14 @@ def normalised(reported: ReportEntry) -> ReportEntry:
     lines_valid = (line_start, line_end) == (reported.line_start, reported.line_end)
     if lines_valid and all(map(_is_plain, (reported.rule_id, fingerprint))) and _is_short(reported):
         return reported
-    return ReportEntry(
-        path=reported.path,
+    return replace(
+        reported,
         rule_id=printable(replace_unpaired_surrogates(reported.rule_id))[:MAX_NAME_CHARS],
         message=replace_unpaired_surrogates(reported.message[:MAX_TEXT_CHARS]),
-        severity=reported.severity,
         line_start=line_start,
         line_end=line_end,
         suggestion=replace_unpaired_surrogates(reported.suggestion[:MAX_TEXT_CHARS]),
         fingerprint=_short_fingerprint(replace_unpaired_surrogates(fingerprint)) or None,
-        metadata=reported.metadata,
-        suppressed=reported.suppressed,
     )
 
 

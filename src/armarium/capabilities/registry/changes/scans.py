@@ -12,10 +12,11 @@ from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.changes.reported_findings import identity, identity_by_place, normalised
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError
 from armarium.capabilities.registry.limits import metadata_json
-from armarium.capabilities.registry.model import FindingStatus, ReportEntry, ScanOutcome, ScanReport
+from armarium.capabilities.registry.model import FindingStatus, ReportEntry, Scanned, ScanReport
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, timeline
-from armarium.capabilities.registry.storage.database import Row, Writer
+from armarium.capabilities.registry.storage.columns import Row
+from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
 from armarium.capabilities.registry.storage.timeline import NewEvent
 
@@ -53,52 +54,25 @@ class _ScannedFile:
 
 
 def apply_reports(
-    writer: Writer,
-    ids: Ids,
-    paths: ProjectPaths,
-    reports: Iterable[ScanReport],
-    actor: str,
-    on_progress: OnProgress | None = None,
-) -> list[ScanOutcome]:
-    """Apply reports one after the other. Progress counts the findings of all."""
-    before = 0
-    outcomes: list[ScanOutcome] = []
-    for report in reports:
-        done = 0
-
-        def advance(count: int, start: int = before) -> None:
-            nonlocal done
-            done = count
-            if on_progress is not None:
-                on_progress(start + count)
-
-        outcomes.append(apply_report(writer, ids, paths, report, actor, advance))
-        before += done
-    return outcomes
-
-
-def apply_report(
-    writer: Writer,
-    ids: Ids,
-    paths: ProjectPaths,
-    report: ScanReport,
-    actor: str,
-    on_progress: OnProgress,
-) -> ScanOutcome:
-    """Apply one report within the transaction of the writer."""
-    scan = _Scan(writer, ids, paths, report.source, actor)
+    writer: Writer, ids: Ids, paths: ProjectPaths, reports: Iterable[ScanReport], actor: str, on_progress: OnProgress
+) -> list[Scanned]:
+    """Apply reports one after the other, in the transaction of the writer. Progress counts the findings of all."""
     done = 0
-    for done, reported in enumerate(report.findings, 1):
-        scan.add(reported)
-        if done % _BATCH == 0:
-            scan.flush()
-            on_progress(done)
-    scan.flush()
-    # A failed scan proves nothing about findings that it does not report.
-    scan.close_unseen(() if report.failed else report.covered)
-    on_progress(done)
-    scan.skipped.update(report.skipped)
-    return scan.outcome(failed=report.failed)
+    outcomes: list[Scanned] = []
+    for report in reports:
+        scan = _Scan(writer, ids, paths, report.source, actor)
+        for reported in report.findings:
+            scan.add(reported)
+            done += 1
+            if done % _BATCH == 0:
+                scan.flush()
+                on_progress(done)
+        scan.flush()
+        # A failed scan proves nothing about findings that it does not report.
+        scan.close_unseen(() if report.failed else report.covered)
+        on_progress(done)
+        outcomes.append(scan.outcome(report))
+    return outcomes
 
 
 class _Scan:
@@ -119,15 +93,14 @@ class _Scan:
         self._events: list[NewEvent] = []
         self._touched: set[int] = set()
         self._counts: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
 
     def add(self, reported: ReportEntry) -> None:
-        """Add one reported finding."""
         place = self._places.get(reported.path)
         if place is None:
             place = self._places[reported.path] = self._place(reported.path)
         if isinstance(place, str):
-            self.skipped[place] += 1
+            self._skipped[place] += 1
             return
         reported = normalised(reported)
         key = identity(reported)
@@ -154,14 +127,14 @@ class _Scan:
             return NOT_A_FILE
         if canonical not in self._files:
             stored = files.at(self._writer, canonical)
-            if stored is not None and stored.record.removed_at is not None and not self._paths.exists(canonical):
+            if stored is not None and stored.removed_at is not None and not self._paths.exists(canonical):
                 return FILE_REMOVED
             no = file_records.register(self._writer, self._ids, canonical, self._actor)
             self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
         return self._files[canonical]
 
     def _see_again(self, file_no: int, known: KnownFinding, reported: ReportEntry) -> None:
-        self._seen_again.append((self._run_id, metadata_json(reported.metadata), known.no))
+        self._seen_again.append((self._writer.now, self._run_id, metadata_json(reported.metadata), known.no))
         status, suppressed = _new_status(known, reported)
         changes = {
             name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
@@ -184,8 +157,7 @@ class _Scan:
         self._touched.add(file_no)
 
     def flush(self) -> None:
-        """Write the collected rows."""
-        new_ids = self._ids.findings(self._writer, len(self._new)) if self._new else []
+        new_ids = self._ids.new(self._writer, "finding", len(self._new)) if self._new else []
         rows: list[Row] = []
         created: list[NewEvent] = []
         now = self._writer.now
@@ -193,18 +165,16 @@ class _Scan:
             status = "false_positive" if reported.suppressed else "open"
             described = (reported.rule_id, reported.severity, status, reported.message, reported.suggestion)
             place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
-            times = (now, now, now)
-            metadata = metadata_json(reported.metadata)
-            stored = (self._run_id, *times, metadata, reported.suppressed)
-            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *stored))
+            seen = (self._run_id, now, now, now, metadata_json(reported.metadata), reported.suppressed)
+            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *seen))
             created.append(NewEvent(place.no, "finding_created", finding_id, self._event_data(reported, status)))
             self._touched.add(place.no)
         self._counts["created"] += len(rows)
         # First, because a new finding may have the key that one of these had before.
-        findings.set_fingerprints(self._writer, self._named)
-        findings.insert(self._writer, rows)
-        findings.mark_seen(self._writer, self._seen_again)
-        findings.update(self._writer, self._changed)
+        self._writer.many("set_finding_fingerprint", self._named)
+        self._writer.many("put_finding", rows)
+        self._writer.many("mark_finding_seen", self._seen_again)
+        self._writer.many("change_finding", self._changed)
         timeline.append(self._writer, [*created, *self._events])
         for collected in (self._new, self._named, self._seen_again, self._changed, self._events):
             collected.clear()
@@ -212,12 +182,14 @@ class _Scan:
     def close_unseen(self, covered: tuple[str, ...] | None) -> None:
         """Close the earlier findings of this source in the scanned files that were not reported again."""
         if covered is None:
-            self._close([each for place in self._files.values() for each in _unseen(place)])
+            known = [(place, key, each) for place in self._files.values() for key, each in place.known.items()]
+            unseen = [(place.no, it) for place, key, it in known if it.status == "open" and key not in place.seen]
+            self._close([OpenFinding(it.no, it.id, file_no, it.rule_id, it.severity) for file_no, it in unseen])
         for path in covered or ():
             try:
                 canonical = self._paths.covered(path)
             except RegistryError:
-                self.skipped[COVERED_OUTSIDE] += 1
+                self._skipped[COVERED_OUTSIDE] += 1
                 continue
             self._close(findings.open_of_source(self._writer, self._source, canonical, self._run_id))
         files.touch(self._writer, sorted(self._touched))
@@ -226,21 +198,21 @@ class _Scan:
         self._touched |= file_records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
-    def outcome(self, *, failed: bool) -> ScanOutcome:
-        """The changes that the scan made."""
-        return ScanOutcome(
-            scan_source=self._source,
-            scan_run_id=self._run_id,
-            findings_created=self._counts["created"],
-            findings_updated=self._counts["updated"],
-            findings_closed=self._counts["closed"],
-            findings_reopened=self._counts["reopened"],
-            findings_unchanged=self._counts["unchanged"],
-            findings_duplicate=self._counts["duplicate"],
-            files=len(self._files),
-            skipped=dict(self.skipped),
-            failed=failed,
-        )
+    def outcome(self, report: ScanReport) -> Scanned:
+        self._skipped.update(report.skipped)
+        return {
+            "scan_source": self._source,
+            "scan_run_id": self._run_id,
+            "findings_created": self._counts["created"],
+            "findings_updated": self._counts["updated"],
+            "findings_closed": self._counts["closed"],
+            "findings_reopened": self._counts["reopened"],
+            "findings_unchanged": self._counts["unchanged"],
+            "findings_duplicate": self._counts["duplicate"],
+            "files": len(self._files),
+            "skipped": [{"reason": reason, "count": count} for reason, count in sorted(self._skipped.items())],
+            "failed": report.failed,
+        }
 
     def _event_data(self, reported: ReportEntry, status: FindingStatus) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -252,14 +224,6 @@ class _Scan:
             "scan_run_id": self._run_id,
         }
         return data if reported.line_start is None else data | {"line_start": reported.line_start}
-
-
-def _unseen(place: _ScannedFile) -> list[OpenFinding]:
-    return [
-        OpenFinding(known.no, known.id, place.no, known.rule_id, known.severity)
-        for key, known in place.known.items()
-        if known.status == "open" and key not in place.seen
-    ]
 
 
 def _new_status(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:

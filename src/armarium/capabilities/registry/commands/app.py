@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from armarium.command_line.options import AsJson
-from armarium.command_line.output import show
+from armarium.command_line.output import Misuse, show
+
+if TYPE_CHECKING:
+    from armarium.capabilities.registry.commands.operations import Operations
 
 # Commands import what they need when they run: a server must start within a second, and most commands need little.
 
@@ -17,29 +21,33 @@ app = typer.Typer(rich_markup_mode=None)
 Severity = Literal["critical", "high", "medium", "low", "info"]
 Directory = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--dir",
         metavar="DIR",
         help="The project. [default: the nearest directory upwards with a registry, or this one]",
     ),
 ]
-File = Annotated[str, typer.Argument(metavar="FILE", help="Path or id of the file.")]
-Limit = Annotated[int, typer.Option(metavar="N", help="At most N results.")]
-Offset = Annotated[int, typer.Option(metavar="N", help="Skip the first N results.")]
-Source = Annotated[str | None, typer.Option(metavar="NAME", help="Only findings of this scanner.")]
-OfSeverity = Annotated[Severity | None, typer.Option(help="Only files with open findings of this severity.")]
-Title = Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the issue, on one line.")]
-Body = Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the issue.")]
-Priority = Annotated[int | None, typer.Option(metavar="N", help="From 0, the most urgent, to 4.")]
-Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="WORD", help="Label of the issue; may be repeated.")
-]
+File = Annotated[str, Argument(metavar="FILE", help="Path or id of the file.")]
+Limit = Annotated[int, Option(metavar="N", help="At most N results.")]
+Offset = Annotated[int, Option(metavar="N", help="Skip the first N results.")]
+Source = Annotated[str | None, Option(metavar="NAME", help="Only findings of this scanner.")]
+OfSeverity = Annotated[Severity | None, Option(help="Only files with open findings of this severity.")]
+Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the issue, on one line.")]
+Body = Annotated[str | None, Option(metavar="TEXT", help="Description of the issue.")]
+Priority = Annotated[int | None, Option(metavar="N", help="From 0, the most urgent, to 4.")]
+Labels = Annotated[list[str] | None, Option("--label", metavar="WORD", help="Label of the issue; may be repeated.")]
 ExternalRef = Annotated[
     str | None,
-    typer.Option("--ref", metavar="REF", help="The same issue in another tracker, such as github:owner/repo#12."),
+    Option("--ref", metavar="REF", help="The same issue in another tracker, such as github:owner/repo#12."),
 ]
-IssueId = Annotated[str, typer.Argument(metavar="ISSUE", help="Id of the issue.")]
-FindingId = Annotated[str, typer.Argument(metavar="FINDING", help="Id of the finding.")]
+IssueId = Annotated[str, Argument(metavar="ISSUE", help="Id of the issue.")]
+FindingId = Annotated[str, Argument(metavar="FINDING", help="Id of the finding.")]
+
+
+def _operations(context: typer.Context, directory: Path | None, as_json: bool) -> Operations:
+    from armarium.capabilities.registry.commands.operations import Operations
+
+    return Operations(context.obj, directory, as_json=as_json)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,19 +71,17 @@ def registry(context: typer.Context) -> None:
 @app.command("files")
 def list_files(
     context: typer.Context,
-    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
-    language: Annotated[str | None, typer.Option(metavar="NAME", help="Only files in this language.")] = None,
+    prefix: Annotated[str | None, Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
+    language: Annotated[str | None, Option(metavar="NAME", help="Only files in this language.")] = None,
     severity: OfSeverity = None,
     source: Source = None,
-    min_findings: Annotated[
-        int | None, typer.Option(metavar="N", help="Only files with at least N open findings.")
-    ] = None,
+    min_findings: Annotated[int | None, Option(metavar="N", help="Only files with at least N open findings.")] = None,
     sort: Annotated[
-        Literal["updated_at", "first_seen", "path", "language"], typer.Option(help="Sort by this.")
+        Literal["updated_at", "first_seen", "path", "language"], Option(help="Sort by this.")
     ] = "updated_at",
     direction: Annotated[
         Literal["asc", "desc"] | None,
-        typer.Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
+        Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -88,28 +94,15 @@ def list_files(
     armarium registry files --severity critical
     armarium registry files --prefix src/ --sort path --json
     """
-    from armarium.capabilities.registry.commands import operations
-
-    wanted = {
-        "path_prefix": prefix,
-        "language": language,
-        "has_severity": severity,
-        "scan_source": source,
-        "min_findings": min_findings,
-        "sort": sort,
-        "direction": direction,
-        "limit": limit,
-        "offset": offset,
-    }
-    operations.show_list(operations.RegistryProject(context.obj, directory), "list_files", wanted, as_json=as_json)
+    wanted = {"path_prefix": prefix, "language": language, "has_severity": severity, "scan_source": source}
+    wanted |= {"min_findings": min_findings, "sort": sort, "direction": direction, "limit": limit, "offset": offset}
+    _operations(context, directory, as_json).show_list("list_files", wanted)
 
 
 @app.command("file")
 def show_file(context: typer.Context, file: File, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one file with its latest findings and the issues linked to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.show_file(operations.RegistryProject(context.obj, directory), file, as_json=as_json)
+    _operations(context, directory, as_json).show_file(file)
 
 
 @app.command("timeline")
@@ -118,7 +111,7 @@ def show_timeline(
     file: File,
     kind: Annotated[
         Literal["finding", "association", "file_metadata_update"] | None,
-        typer.Option("--type", help="Only events of this type."),
+        Option("--type", help="Only events of this type."),
     ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -126,24 +119,18 @@ def show_timeline(
     as_json: AsJson = False,
 ) -> None:
     """List the events of a file, newest first. A moved file keeps its history."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"event_type": kind, "limit": limit, "offset": offset}
-    operations.show_list(
-        operations.RegistryProject(context.obj, directory), "get_file_timeline", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).show_list("get_file_timeline", wanted, file)
 
 
 @app.command("findings")
 def list_findings(
     context: typer.Context,
-    file: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")
-    ] = None,
+    file: Annotated[str | None, Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")] = None,
     status: Annotated[
-        Literal["open", "fixed", "false_positive"] | None, typer.Option(help="Only findings with this status.")
+        Literal["open", "fixed", "false_positive"] | None, Option(help="Only findings with this status.")
     ] = None,
-    severity: Annotated[Severity | None, typer.Option(help="Only findings of this severity.")] = None,
+    severity: Annotated[Severity | None, Option(help="Only findings of this severity.")] = None,
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -151,31 +138,20 @@ def list_findings(
     as_json: AsJson = False,
 ) -> None:
     """List findings with their ids, the most recently changed first."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"status": status, "severity": severity, "scan_source": source, "limit": limit, "offset": offset}
-    operations.show_list(
-        operations.RegistryProject(context.obj, directory), "list_findings", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).show_list("list_findings", wanted, file)
 
 
 @app.command("judge")
 def judge_finding(
     context: typer.Context,
     finding: FindingId,
-    status: Annotated[Literal["false_positive", "fixed", "open"], typer.Argument(help="The new status.")],
+    status: Annotated[Literal["false_positive", "fixed", "open"], Argument(help="The new status.")],
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Set the status of a finding. Later scans do not change a false positive."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "update_finding",
-        {"finding_id": finding, "status": status},
-        as_json=as_json,
-    )
+    _operations(context, directory, as_json).change("update_finding", {"finding_id": finding, "status": status})
 
 
 @app.command("promote")
@@ -191,48 +167,37 @@ def promote_finding(
     as_json: AsJson = False,
 ) -> None:
     """Create an issue from a finding and link it to the file. Idempotent."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref)
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "promote_finding",
-        {"finding_id": finding} | fields,
-        as_json=as_json,
-    )
+    fields = {"finding_id": finding, "title": title, "body": body, "priority": priority, "external_ref": external_ref}
+    _operations(context, directory, as_json).change("promote_finding", fields | {"labels": labels or None})
 
 
 @app.command("issues")
 def list_issues(
     context: typer.Context,
     status: Annotated[
-        Literal["open", "in_progress", "closed"] | None, typer.Option(help="Only issues with this status.")
+        Literal["open", "in_progress", "closed"] | None, Option(help="Only issues with this status.")
     ] = None,
-    label: Annotated[str | None, typer.Option(metavar="WORD", help="Only issues with this label.")] = None,
+    label: Annotated[str | None, Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """List issues, the most urgent first."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"status": status, "label": label, "limit": limit, "offset": offset}
-    operations.show_list(operations.RegistryProject(context.obj, directory), "list_issues", wanted, as_json=as_json)
+    _operations(context, directory, as_json).show_list("list_issues", wanted)
 
 
 @app.command("issue")
 def show_issue(context: typer.Context, issue: IssueId, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show one issue and the files linked to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    operations.show_issue(operations.RegistryProject(context.obj, directory), issue, as_json=as_json)
+    _operations(context, directory, as_json).show_issue(issue)
 
 
 @app.command("new-issue")
 def create_issue(
     context: typer.Context,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="Title of the issue, on one line.")],
+    title: Annotated[str, Argument(metavar="TITLE", help="Title of the issue, on one line.")],
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
@@ -241,36 +206,30 @@ def create_issue(
     as_json: AsJson = False,
 ) -> None:
     """Create an issue. `armarium registry link` links files to it."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref)
-    operations.change(operations.RegistryProject(context.obj, directory), "create_issue", fields, as_json=as_json)
+    fields = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
+    _operations(context, directory, as_json).change("create_issue", fields | {"labels": labels or None})
 
 
 @app.command("update-issue")
 def update_issue(
     context: typer.Context,
     issue: IssueId,
-    status: Annotated[Literal["open", "in_progress", "closed"] | None, typer.Option(help="The new status.")] = None,
+    status: Annotated[Literal["open", "in_progress", "closed"] | None, Option(help="The new status.")] = None,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Remove all labels.")] = False,
+    no_labels: Annotated[bool, Option("--no-labels", help="Remove all labels.")] = False,
     external_ref: ExternalRef = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the given fields of an issue. Labels replace the earlier ones."""
-    from armarium.capabilities.registry.commands import operations
-
-    fields = operations.issue_fields(title, body, priority, labels, external_ref, no_labels=no_labels)
-    operations.change(
-        operations.RegistryProject(context.obj, directory),
-        "update_issue",
-        {"issue_id": issue, "status": status} | fields,
-        as_json=as_json,
-    )
+    if labels and no_labels:
+        raise Misuse("--label does not go with --no-labels", hint="--label replaces the earlier labels")
+    fields = {"title": title, "body": body, "status": status, "priority": priority, "external_ref": external_ref}
+    labels = [] if no_labels else labels or None
+    _operations(context, directory, as_json).change("update_issue", fields | {"issue_id": issue, "labels": labels})
 
 
 @app.command("link")
@@ -280,56 +239,51 @@ def link(
     issue: IssueId,
     kind: Annotated[
         Literal["bug_in", "task_for", "scan_finding", "mentioned_in"],
-        typer.Option("--as", help="How the file is related to the issue."),
+        Option("--as", help="How the file is related to the issue."),
     ] = "task_for",
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Link a file to an issue."""
-    from armarium.capabilities.registry.commands import operations
-
     wanted = {"issue_id": issue, "assoc_type": kind}
-    operations.change(
-        operations.RegistryProject(context.obj, directory), "add_file_association", wanted, file=file, as_json=as_json
-    )
+    _operations(context, directory, as_json).change("add_file_association", wanted, file)
 
 
 @app.command("register")
 def register_file(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
     language: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
+        str | None, Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
     ] = None,
-    file_type: Annotated[str | None, typer.Option("--type", metavar="NAME", help="Type of the file.")] = None,
+    file_type: Annotated[str | None, Option("--type", metavar="NAME", help="Type of the file.")] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
+        Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Register a file, or change its record, and print its id."""
-    from armarium.capabilities.registry.commands import operations
+    from armarium.capabilities.registry.commands.operations import parse_metadata
 
-    parsed = operations.parse_metadata(metadata)
-    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parsed}
-    operations.change(operations.RegistryProject(context.obj, directory), "register_file", wanted, as_json=as_json)
+    wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parse_metadata(metadata)}
+    _operations(context, directory, as_json).change("register_file", wanted)
 
 
 @app.command("import")
 def import_report(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
+    file: Annotated[Path, Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
     form: Annotated[
-        Literal["auto", "sarif", "gitleaks", "armarium"], typer.Option("--format", help="Format of the report.")
+        Literal["auto", "sarif", "gitleaks", "armarium"], Option("--format", help="Format of the report.")
     ] = "auto",
     source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
+        str | None, Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
     ] = None,
     covers: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
+        Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
     ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -345,8 +299,4 @@ def import_report(
     bandit -r src -f sarif -o bandit.sarif; armarium registry import bandit.sarif --covers src
     gitleaks dir --report-path leaks.json; armarium registry import leaks.json --covers .
     """
-    from armarium.capabilities.registry.commands import operations
-
-    operations.import_report(
-        operations.RegistryProject(context.obj, directory), file, form, source, covers, as_json=as_json
-    )
+    _operations(context, directory, as_json).import_report(file, form, source, covers)

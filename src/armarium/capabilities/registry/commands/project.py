@@ -12,11 +12,9 @@ from typing import Any
 
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import ReportFormat, ScanReport
+from armarium.capabilities.registry.model import Imported, RegisteredFile, ReportFormat, ScanReport
 from armarium.capabilities.registry.paths import is_absolute
 from armarium.capabilities.registry.reports.formats import read_reports
-from armarium.capabilities.registry.result_types import ImportResult
-from armarium.capabilities.registry.results import scan_result
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import TOOLS
@@ -37,10 +35,15 @@ _COMMANDS = {
 _TOOL = re.compile(rf"\b({'|'.join(_COMMANDS)})\b")
 
 
-class _ImportArgs(Args):
-    """The report of `armarium registry import`."""
+class _FileArgs(Args):
+    """The file that a command is about, or the report that it reads."""
 
     file: str
+
+
+class _ImportArgs(_FileArgs):
+    """The report of `armarium registry import`."""
+
     format: ReportFormat
     scan_source: str | None = None
     paths: tuple[str, ...] | None = None
@@ -52,15 +55,11 @@ class RegistryProject:
     def __init__(self, host: CommandHost, directory: Path | None = None) -> None:
         """Without a directory, use the nearest registry from the current directory upwards, as git does."""
         self._host = host
-        self._subdirectory = ""
-        """The current directory, relative to the project. Paths on the command line are relative to it."""
-        if directory is not None:
-            self._directory = directory.expanduser().absolute()
-            return
         here = Path.cwd()
-        self._directory = nearest_project(here) or here
-        if self._directory != here:
-            self._subdirectory = str(here.relative_to(self._directory))
+        self._directory = directory.expanduser().absolute() if directory else _nearest_project(here) or here
+        is_below = directory is None and here != self._directory
+        self._subdirectory = str(here.relative_to(self._directory)) if is_below else ""
+        """The current directory, relative to the project. Paths on the command line are relative to it."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, file: str | None = None) -> Json:
         """Call a tool. Arguments that are None are omitted; `file` is the path or the id of the file it is about."""
@@ -79,19 +78,18 @@ class RegistryProject:
         """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total."""
         async with self._opened(read_only=False) as registry:
 
-            async def import_scan_results(call: Call, args: _ImportArgs) -> ImportResult:
+            async def import_scan_results(call: Call, args: _ImportArgs) -> Imported:
                 """Import a report from a file."""
                 reports = read_reports(data, args.format, source=args.scan_source, covered=args.paths)
                 reports = [self._in_project(report) for report in reports]
                 total = sum(len(report.findings) for report in reports if isinstance(report.findings, Sized))
                 scans = await registry.scan_all(reports, call.principal.username, lambda done: on_progress(done, total))
-                return {"scans": [scan_result(scan) for scan in scans]}
+                return {"scans": scans}
 
             tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
             return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
 
     def _in_project(self, report: ScanReport) -> ScanReport:
-        """The report with paths relative to the project."""
         if not self._subdirectory:
             return report
         findings = [replace(finding, path=self._project_path(finding.path)) for finding in report.findings]
@@ -105,11 +103,18 @@ class RegistryProject:
             raise _with_command_names(error) from error
 
     async def _file_id(self, file: str) -> str:
+        """The id of the file with this path or id. The lookup is recorded like the calls of tools."""
         async with self._opened(read_only=True) as registry:
-            for name in dict.fromkeys((self._project_path(file), file)):
-                with suppress(NotFound):
-                    return (await registry.find_file(name)).id
-        raise NotFound("no file has this path or this id", hint="armarium registry files lists the known files")
+
+            async def find_file(call: Call, args: _FileArgs) -> RegisteredFile:
+                """Find a file by its path or id."""
+                for name in dict.fromkeys((self._project_path(args.file), args.file)):
+                    with suppress(NotFound):
+                        return await registry.find_file(name)
+                raise NotFound("no file has this path or this id", hint="armarium registry files lists the known files")
+
+            tool = local_tool("find_file", find_file, read_only=True, errors=REGISTRY_ERRORS, subject=("", "file"))
+            return (await self._run(tool, {"file": file}))["id"]
 
     def _project_path(self, path: str) -> str:
         return f"{self._subdirectory}/{path}" if self._subdirectory and not is_absolute(path) else path
@@ -123,7 +128,7 @@ class RegistryProject:
             yield registry
 
 
-def nearest_project(directory: Path) -> Path | None:
+def _nearest_project(directory: Path) -> Path | None:
     """The nearest directory upwards with a registry of this user; others must not determine where commands write."""
     for candidate in (directory, *directory.parents):
         try:

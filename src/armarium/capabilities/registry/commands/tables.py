@@ -13,14 +13,6 @@ Columns = Mapping[str, Callable[[Json], object]]
 _SEVERITIES = ("critical", "high", "medium", "low", "info")
 _TIME_LENGTH = len("2026-01-01T00:00:00")
 
-_FILES: Columns = {
-    "ID": lambda file: file["id"],
-    "OPEN": lambda file: file["summary"]["open_findings"],
-    "WORST": lambda file: next((name for name in _SEVERITIES if file["summary"][name]), "-"),
-    "ISSUES": lambda file: file["associations_count"],
-    "LANGUAGE": lambda file: file["language"] or "-",
-    "PATH": lambda file: file["path"],
-}
 _FINDINGS: Columns = {
     "ID": lambda finding: finding["id"],
     "SEVERITY": lambda finding: finding["severity"],
@@ -30,12 +22,6 @@ _FINDINGS: Columns = {
     "WHERE": lambda finding: _where(finding),
     "MESSAGE": lambda finding: finding["message"],
 }
-_EVENTS: Columns = {
-    "WHEN": lambda event: event["timestamp"][:_TIME_LENGTH],
-    "WHAT": lambda event: event["type"],
-    "ABOUT": lambda event: event["source_id"],
-    "": lambda event: _event_details(event["data"]),
-}
 _ISSUES: Columns = {
     "ID": lambda issue: issue["id"],
     "PRIORITY": lambda issue: issue["priority"],
@@ -44,9 +30,21 @@ _ISSUES: Columns = {
     "TITLE": lambda issue: issue["title"],
 }
 _LISTS: Mapping[str, Columns] = {
-    "list_files": _FILES,
+    "list_files": {
+        "ID": lambda file: file["id"],
+        "OPEN": lambda file: file["summary"]["open_findings"],
+        "WORST": lambda file: next((name for name in _SEVERITIES if file["summary"][name]), "-"),
+        "ISSUES": lambda file: file["associations_count"],
+        "LANGUAGE": lambda file: file["language"] or "-",
+        "PATH": lambda file: file["path"],
+    },
     "list_findings": _FINDINGS,
-    "get_file_timeline": _EVENTS,
+    "get_file_timeline": {
+        "WHEN": lambda event: event["timestamp"][:_TIME_LENGTH],
+        "WHAT": lambda event: event["type"],
+        "ABOUT": lambda event: event["source_id"],
+        "": lambda event: _event_details(event["data"]),
+    },
     "list_issues": _ISSUES,
 }
 
@@ -57,7 +55,6 @@ def lines(tool: str, results: Iterable[Json]) -> list[str]:
 
 
 def file_lines(result: Json) -> list[str]:
-    """A file with its issues and findings."""
     file, summary = result["file"], result["summary"]
     counts = ", ".join(f"{summary[name]} {name}" for name in _SEVERITIES if summary[name]) or "none"
     facts = {
@@ -76,12 +73,12 @@ def file_lines(result: Json) -> list[str]:
         "STATUS": lambda link: link["issue_status"],
         "TITLE": lambda link: link["issue_title"],
     }
-    parts = _facts(facts), _table(issues, result["associations"]), _table(_FINDINGS, result["recent_findings"])
-    return _join_parts(*parts)
+    return _join_parts(
+        _facts(facts), _table(issues, result["associations"]), _table(_FINDINGS, result["recent_findings"])
+    )
 
 
 def issue_lines(result: Json) -> list[str]:
-    """An issue with its files."""
     facts = {
         "issue": result["title"],
         "id": result["id"],
@@ -112,7 +109,6 @@ def changed_lines(tool: str, result: Json) -> list[str]:
 
 
 def scan_lines(result: Json) -> list[str]:
-    """The counts of findings that a scan changed."""
     parts = ["created", "updated", "reopened", "closed", "unchanged"]
     parts += ["duplicate"] if result["findings_duplicate"] else []
     counts = ", ".join(f"{result[f'findings_{part}']} {part}" for part in parts)

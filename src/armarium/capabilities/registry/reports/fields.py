@@ -18,8 +18,11 @@ def refused(problem: str, at: str = "") -> ValidationError:
 
 
 def as_object(value: object, at: str) -> Json:
-    """Return the value, which must be an object."""
     return _expected(value, dict, at)
+
+
+def as_array(value: object, at: str = "") -> list[Any]:
+    return _expected(value, list, at)
 
 
 def object_in(parent: Json, name: str, at: str) -> Json:
@@ -29,13 +32,11 @@ def object_in(parent: Json, name: str, at: str) -> Json:
 
 
 def array_in(parent: Json, name: str, at: str) -> list[Any]:
-    """The array in a field; empty if absent."""
     value = parent.get(name)
     return [] if value is None else _expected(value, list, f"{at}.{name}")
 
 
 def text_in(parent: Json, name: str, at: str) -> str:
-    """The text in a field; empty if absent."""
     value = parent.get(name)
     return "" if value is None else _expected(value, str, f"{at}.{name}")
 
@@ -43,10 +44,7 @@ def text_in(parent: Json, name: str, at: str) -> str:
 def index_in(parent: Json, name: str, at: str) -> int | None:
     """The array index in a field; None if absent, or -1 as SARIF writes it."""
     value = parent.get(name)
-    if value is None:
-        return None
-    index = _expected(value, int, f"{at}.{name}")
-    return index if index >= 0 else None
+    return None if value is None or _expected(value, int, f"{at}.{name}") < 0 else value
 
 
 def line_in(parent: Json, name: str, at: str) -> int | None:

@@ -1,19 +1,23 @@
-"""Detects the format of a report and reads it completely before any of it is applied."""
+"""Detects the format of a report, SARIF, gitleaks' or our own, and reads it completely before any of it is applied."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import orjson
+import pydantic
 
-from armarium.capabilities.registry.model import ReportFormat, ScanReport
-from armarium.capabilities.registry.reports.armarium_json import is_armarium_json, read_armarium_json
-from armarium.capabilities.registry.reports.fields import refused
-from armarium.capabilities.registry.reports.gitleaks import is_gitleaks, read_gitleaks
-from armarium.capabilities.registry.reports.sarif import is_sarif, read_sarif
+from armarium.capabilities.registry.arguments import ReportArgs
+from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
+from armarium.capabilities.registry.reports.fields import as_array, as_object, line_in, refused, text_in
+from armarium.capabilities.registry.reports.sarif import read_sarif
+from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
+from armarium.foundation.schema import Json, SchemaCheck
+from armarium.foundation.tools import Call, local_tool
 
 
 def read_reports(
@@ -40,9 +44,75 @@ def _read(document: object, form: ReportFormat, source: str | None) -> list[Scan
     if form == "sarif":
         return read_sarif(document, source)
     if form == "gitleaks":
-        report = read_gitleaks(document)
-        return [replace(report, source=source) if source else report]
-    return [read_armarium_json(document, source)]
+        entries = enumerate(as_array(document))
+        findings = [_gitleaks_finding(as_object(each, f"[{number}]"), f"[{number}]") for number, each in entries]
+        return [ScanReport(source or "gitleaks", findings)]
+    return [_read_own(document, source)]
+
+
+def _gitleaks_finding(entry: Json, at: str) -> ReportEntry:
+    # Only these fields: Secret, Match and Line contain the secret, and Message is the text of a commit.
+    rule_id, path = text_in(entry, "RuleID", at), text_in(entry, "File", at)
+    if not rule_id or not path:
+        raise refused("needs RuleID and File", at)
+    commit = text_in(entry, "Commit", at)
+    return ReportEntry(
+        path,
+        rule_id,
+        text_in(entry, "Description", at) or f"{rule_id} found",
+        "high",
+        line_in(entry, "StartLine", at),
+        line_in(entry, "EndLine", at),
+        suggestion="revoke the secret, then remove it from the file and from its history",
+        fingerprint=text_in(entry, "Fingerprint", at) or None,
+        metadata={"commit": commit} if commit else {},
+    )
+
+
+def _read_own(document: object, source: str | None) -> ScanReport:
+    """Read a scan in our own format, for scanners that do not write SARIF: the arguments of `report_findings`."""
+    # As for every tool, null means absent.
+    given = {name: value for name, value in as_object(document, "").items() if value is not None}
+    if source:
+        given["scan_source"] = source
+    try:
+        _check().check(given)
+        return reported_scan(ReportArgs.model_validate(given))
+    except (MissingArgument, ArgumentOutOfRange) as error:
+        raise refused(error.message) from error
+    except InvalidArgument as error:
+        # Its message may quote content of the report.
+        raise refused("is not what report_findings takes", error.details.get("field") or "") from error
+    except pydantic.ValidationError as error:
+        raise refused("a value cannot be used as it is") from error
+
+
+def reported_scan(args: ReportArgs) -> ScanReport:
+    """The scan report in the arguments of the tool."""
+    findings = [
+        ReportEntry(
+            path=finding.path,
+            rule_id=finding.rule_id,
+            message=finding.message,
+            severity=finding.severity,
+            line_start=finding.line_start,
+            line_end=finding.line_end,
+            suggestion=finding.suggestion or "",
+            fingerprint=finding.fingerprint or None,
+            metadata=finding.metadata or {},
+        )
+        for finding in args.findings
+    ]
+    return ScanReport(args.scan_source, findings, args.paths)
+
+
+@cache
+def _check() -> SchemaCheck:
+    async def as_a_tool(call: Call, args: ReportArgs) -> Json:
+        """Has the schema of the tool."""
+        return {}
+
+    return SchemaCheck(local_tool("report_findings", as_a_tool).input_schema)
 
 
 def _parsed(data: bytes) -> Any:
@@ -59,10 +129,13 @@ def _parsed(data: bytes) -> Any:
 
 
 def _detected_format(document: object) -> ReportFormat:
-    if is_sarif(document):
-        return "sarif"
-    if is_gitleaks(document):
-        return "gitleaks"
-    if is_armarium_json(document):
-        return "armarium"
+    if isinstance(document, dict):
+        if "runs" in document:
+            return "sarif"
+        if "findings" in document:
+            return "armarium"
+    if isinstance(document, list):
+        entries = cast(list[Any], document)
+        if not entries or (isinstance(entries[0], dict) and {"RuleID", "File"} <= entries[0].keys()):
+            return "gitleaks"
     raise refused("its format is not supported")

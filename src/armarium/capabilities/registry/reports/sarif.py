@@ -5,12 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from armarium.capabilities.registry.model import ReportEntry, ScanReport
-from armarium.capabilities.registry.reports.fields import array_in, as_object, line_in, object_in, refused, text_in
+from armarium.capabilities.registry.reports.fields import (
+    array_in,
+    as_array,
+    as_object,
+    line_in,
+    object_in,
+    refused,
+    text_in,
+)
 from armarium.capabilities.registry.reports.sarif_locations import Locations
 from armarium.capabilities.registry.reports.sarif_rules import Rule, Rules, message_text, severity
 from armarium.foundation.schema import Json
@@ -28,20 +35,13 @@ _VERSIONED = re.compile(r".+/v\d+")
 _FINGERPRINT = re.compile(r"\S{8,}")
 
 
-def is_sarif(document: object) -> bool:
-    """Whether this is a SARIF log of any version."""
-    return isinstance(document, dict) and "runs" in document
-
-
 def read_sarif(document: object, source: str | None = None) -> list[ScanReport]:
     """Read the scans of a log; raises `ValidationError` if it is invalid. `source` overrides the names of the tools."""
     log = as_object(document, "")
     if not text_in(log, "version", "").startswith(_VERSION):
         raise refused("must be 2.1.0", "version")
-    if not isinstance(log.get("runs"), list):
-        raise refused("must be an array", "runs")
     scans: dict[str, _Scan] = {}
-    for number, each in enumerate(log["runs"]):
+    for number, each in enumerate(as_array(log.get("runs"), "runs")):
         at = f"runs[{number}]"
         run = as_object(each, at)
         name = source or _source(run, at)
@@ -70,10 +70,10 @@ class _Scan:
     failed: bool = False
 
     def take(self, run: Json, at: str) -> None:
-        """Add the results of one run."""
         rules, locations = Rules(run, at), Locations(run, at)
         self.targets += locations.targets()
-        self.failed = self.failed or _has_failed(run, at)
+        invocations = [as_object(each, f"{at}.invocations") for each in array_in(run, "invocations", at)]
+        self.failed |= any(each.get("executionSuccessful") is False for each in invocations)
         for number, each in enumerate(array_in(run, "results", at)):
             place = f"{at}.results[{number}]"
             result = as_object(each, place)
@@ -86,18 +86,10 @@ class _Scan:
                 self.findings.append(finding)
 
     def report(self) -> ScanReport:
-        """All runs as one scan report."""
-        return ScanReport(self.source, self.findings, self._covered(), dict(self.skipped), self.failed)
-
-    def _covered(self) -> tuple[str, ...] | None:
-        if not self.targets:
-            return None
-        return tuple(dict.fromkeys([*self.targets, *(finding.path for finding in self.findings)]))
-
-
-def _has_failed(run: Json, at: str) -> bool:
-    invocations = array_in(run, "invocations", at)
-    return any(as_object(each, f"{at}.invocations").get("executionSuccessful") is False for each in invocations)
+        covered = tuple(dict.fromkeys([*self.targets, *(finding.path for finding in self.findings)]))
+        return ScanReport(
+            self.source, self.findings, covered if self.targets else None, dict(self.skipped), self.failed
+        )
 
 
 def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> ReportEntry | str:
@@ -166,9 +158,8 @@ def _is_fingerprint(value: Any) -> bool:
 
 
 def _metadata(region: Json, rule: Rule, at: str) -> Json:
-    column = line_in(region, "startColumn", at)
-    facts: Iterable[tuple[str, Any]] = (("column", column), ("help_uri", rule.help_uri))
-    return {name: value for name, value in facts if value}
+    facts: Json = {"column": line_in(region, "startColumn", at), "help_uri": rule.help_uri}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _is_suppressed(result: Json, at: str) -> bool:

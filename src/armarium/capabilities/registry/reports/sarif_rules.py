@@ -14,12 +14,7 @@ from armarium.foundation.schema import Json
 ItemT = TypeVar("ItemT")
 
 _BY_LEVEL: Mapping[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info"}
-_BY_SCORE: tuple[tuple[float, Severity], ...] = (
-    (9.0, "critical"),
-    (7.0, "high"),
-    (4.0, "medium"),
-    (0.0, "low"),
-)
+_BY_SCORE: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.0, "low"))
 """The CVSS bands of `security-severity`."""
 _PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
 _SCORE = re.compile(r"\d{1,2}(\.\d{1,6})?")

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
 
 import orjson
 
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import Association, FileRecord, Finding, Issue, Summary
-
-_FILE = (
-    "no, id, path, language, file_type, first_seen, updated_at, metadata, removed_at, associations, "
-    "total_findings, open_findings, open_critical, open_high, open_medium, open_low, open_info"
+from armarium.capabilities.registry.model import (
+    FileLink,
+    FileSummary,
+    FoundInFile,
+    IssueAnswer,
+    IssueLink,
+    ListedFile,
+    Page,
+    RegisteredFile,
 )
-_FINDING = (
-    "n.no, n.file_no, n.metadata, n.id, f.id, f.path, n.source, n.rule_id, n.severity, n.status, n.message, "
-    "n.suggestion, n.line_start, n.line_end, n.fingerprint, i.id, n.seen_count, n.scan_run_id, n.first_seen, "
-    "n.updated_at, n.last_seen_at"
-)
-_ISSUE = (
-    "i.no, i.labels, i.id, i.title, i.body, i.status, i.priority, i.external_ref, i.created_at, i.updated_at, "
-    "i.closed_at"
-)
-_ASSOCIATION = "a.no, f.id, i.id, a.assoc_type, a.created_at, f.path, f.language, i.title, i.status"
+
+ItemT = TypeVar("ItemT")
+ValueT = TypeVar("ValueT")
+
+Row = tuple[Any, ...]
+
+_UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, unpaired surrogates, and line separators."""
 
 
-_COLUMNS = {"{file}": _FILE, "{finding}": _FINDING, "{issue}": _ISSUE, "{association}": _ASSOCIATION}
+def _columns(value_type: type[Any], table: str, **others: str) -> str:
+    """The columns of a value's fields: those of the same names in a table, except the `others`."""
+    return ", ".join(others.get(name, f"{table}.{name}") for name in value_type.__annotations__)
+
+
+_FINDING = {"file_id": "f.id", "file_path": "f.path", "scan_source": "n.source", "issue_id": "i.id"}
+_LINK = {"id": "a.no", "file_id": "f.id", "issue_id": "i.id"}
+_COUNTS = "total_findings, open_findings, open_critical, open_high, open_medium, open_low, open_info, associations"
+
+_COLUMNS = {
+    "{file}": f"{_columns(RegisteredFile, 'files')}, {_COUNTS}, no, removed_at",
+    "{finding}": f"{_columns(FoundInFile, 'n', **_FINDING)}, n.no, n.file_no",
+    "{issue}": f"{_columns(IssueAnswer, 'i')}, i.no",
+    "{file_link}": _columns(FileLink, "a", **_LINK, issue_title="i.title", issue_status="i.status"),
+    "{issue_link}": _columns(IssueLink, "a", **_LINK, file_path="f.path", file_language="f.language"),
+}
 
 
 def with_columns(statement: str) -> str:
@@ -35,52 +54,37 @@ def with_columns(statement: str) -> str:
     return statement
 
 
-def file_record(row: tuple[Any, ...]) -> FileRecord:
-    """Build a file from its columns."""
-    _, file_id, path, language, file_type, first_seen, updated_at, metadata, removed_at, associations, *counts = row
-    return FileRecord(
-        file_id,
-        path,
-        language,
-        file_type,
-        first_seen,
-        updated_at,
-        from_json(metadata),
-        removed_at,
-        Summary(*counts),
-        associations,
-    )
+def named(value_type: type[ValueT], values: Iterable[Any]) -> ValueT:
+    """A value from those of its fields, in their order."""
+    return cast(ValueT, dict(zip(cast(Any, value_type).__annotations__, values, strict=True)))
 
 
-def finding(row: tuple[Any, ...]) -> Finding:
-    """Build a finding from its columns."""
-    _, _, metadata, *rest = row
-    return Finding(*rest, metadata=from_json(metadata))
+def registered_file(row: Row) -> RegisteredFile:
+    return {**named(RegisteredFile, row[:7]), "metadata": _from_json(row[6])}
 
 
-def issue(row: tuple[Any, ...]) -> Issue:
-    """Build an issue from its columns."""
-    _, labels, issue_id, title, body, status, priority, external_ref, created_at, updated_at, closed_at = row
-    return Issue(
-        issue_id,
-        title,
-        body,
-        status,
-        priority,
-        tuple(orjson.loads(labels)),
-        external_ref,
-        created_at,
-        updated_at,
-        closed_at,
-    )
+def file_summary(row: Row) -> FileSummary:
+    return named(FileSummary, row[7:14])
 
 
-def association(row: tuple[Any, ...]) -> Association:
-    """Build an association from its columns."""
-    return Association(*row)
+def listed_file(row: Row) -> ListedFile:
+    return {**registered_file(row), "summary": file_summary(row), "associations_count": row[14]}
 
 
-def from_json(metadata: str) -> dict[str, Any]:
+def finding(row: Row) -> FoundInFile:
+    return {**named(FoundInFile, row[:-2]), "metadata": _from_json(row[-3])}
+
+
+def issue(row: Row) -> IssueAnswer:
+    return {**named(IssueAnswer, row[:-1]), "labels": orjson.loads(row[5])}
+
+
+def page_of(results: list[ItemT], total: int, limit: int, offset: int) -> Page[ItemT]:
+    has_more = offset + len(results) < total
+    return {"results": results, "total": total, "limit": limit, "offset": offset, "has_more": has_more}
+
+
+def _from_json(metadata: str) -> dict[str, Any]:
     """Parse stored metadata. Most is empty."""
     return {} if metadata == "{}" else orjson.loads(metadata)
 
@@ -93,3 +97,8 @@ def to_json(value: Any) -> str:
         raise ValidationError(
             "a value cannot be stored as JSON: a number beyond 64 bits, an unpaired surrogate, or too deep nesting"
         ) from None
+
+
+def has_unprintable(text: str) -> bool:
+    """Whether the text contains characters that a path or a text on one line must not have."""
+    return not text.isprintable() and any(unicodedata.category(char) in _UNPRINTABLE for char in text)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable
-from armarium.capabilities.registry.storage.columns import with_columns
-from armarium.capabilities.registry.storage.errors import registry_errors
+from armarium.capabilities.registry.storage.columns import Row, with_columns
 from armarium.capabilities.registry.storage.file import (
     connect_to_read,
     connect_to_write,
     create_registry_file,
     exclusive_lock,
+    registry_errors,
 )
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import (
@@ -43,7 +43,7 @@ SQL = "armarium.capabilities.registry.storage.sql"
 """The package with the statements, which are run by name."""
 
 _WRITING_CACHE_KIB = 128 * 1024
-"""A large import accesses every index at random. With a small cache, the same pages are to_json and read repeatedly."""
+"""A large import accesses every index at random. With a small cache, the same pages are written and read repeatedly."""
 
 _SCRIPTS = {
     0: ("schema.sql", "listing_indexes.sql"),
@@ -52,15 +52,9 @@ _SCRIPTS = {
 }
 """The scripts that migrate each version to the newest; 0 is a new file."""
 
-Row = tuple[Any, ...]
 
-
-def statements() -> dict[str, str]:
-    """All statements by name. Braces mark the parts that differ between calls."""
-    return {name: with_columns(text) for name, text in queries(SQL).items()}
-
-
-_sql = statements()
+STATEMENTS = {name: with_columns(text) for name, text in queries(SQL).items()}
+"""All statements by name. Braces mark the parts that differ between calls."""
 
 
 class Reader:
@@ -71,13 +65,12 @@ class Reader:
 
     def rows(self, name: str, parameters: Any = (), **parts: str) -> list[Row]:
         """The rows of a statement; `parts` fill its braces."""
-        statement = _sql[name]
+        statement = STATEMENTS[name]
         for part, text in parts.items():
             statement = statement.replace(f"{{{part}}}", text)
         return self._connection.execute(statement, parameters).fetchall()
 
     def row(self, name: str, parameters: Any = ()) -> Row | None:
-        """The first row, if there is one."""
         rows = self.rows(name, parameters)
         return rows[0] if rows else None
 
@@ -92,8 +85,7 @@ class Writer(Reader):
         self.now = max(utc_now(), last[0]) if last else utc_now()
 
     def many(self, name: str, rows: Iterable[Row]) -> None:
-        """Run a statement once for each row."""
-        self._connection.executemany(_sql[name], rows)
+        self._connection.executemany(STATEMENTS[name], rows)
 
 
 class RegistryDatabase:
@@ -113,18 +105,13 @@ class RegistryDatabase:
     ) -> None:
         """`initial_facts` are stored in a new registry."""
         self._path = path.absolute()
-        self._read_only = read_only
+        self.read_only = read_only
         self._busy_timeout_s = busy_timeout_s
         self.initial_facts = dict(initial_facts or {})
         self._closed = False
         self._connections = Connections(self._open_reader, None if read_only else self._open_writer)
         self._identity: Identity | None = None
         self._open()
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the registry can only be read."""
-        return self._read_only
 
     def close(self) -> None:
         """Close every connection. Readers in use are closed when they are done."""
@@ -134,7 +121,7 @@ class RegistryDatabase:
     @contextmanager
     def reading(self) -> Generator[Reader]:
         """Read one snapshot of the database, without waiting for a writer."""
-        if self._is_replaced() and not self._read_only:
+        if self._is_replaced() and not self.read_only:
             self._reopen_if_replaced()
         with registry_errors(self._path.parent), self._connections.reader() as connection:
             connection.execute("BEGIN")
@@ -142,8 +129,7 @@ class RegistryDatabase:
 
     @contextmanager
     def writing(self) -> Generator[Writer]:
-        """Commit the changes of the block atomically."""
-        if self._read_only:
+        if self.read_only:
             raise Unwritable("the registry is open for reading only", hint="permit writing there, and start again")
         with self._connections.write_lock:
             self._reopen_if_replaced()
@@ -159,7 +145,7 @@ class RegistryDatabase:
         self._identity = self._current_identity()
 
     def _open_reader(self) -> sqlite3.Connection:
-        if not self._read_only:
+        if not self.read_only:
             return connect_to_write(self._path, self._busy_timeout_s)
         connection = connect_to_read(self._path, self._busy_timeout_s)
         try:
@@ -192,7 +178,7 @@ class RegistryDatabase:
         text = "; ".join((files(SQL) / script).read_text(encoding="utf-8") for script in _SCRIPTS[version])
         writer.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version = {SCHEMA_VERSION};")
         if is_new:
-            writer.executemany(_sql["put_fact"], self.initial_facts.items())
+            writer.executemany(STATEMENTS["put_fact"], self.initial_facts.items())
         writer.execute("COMMIT")
 
     def _current_identity(self) -> Identity | None:

@@ -1,4 +1,4 @@
-"""The registry's file in a project: creating it, locking it while it is opened, and connecting to it."""
+"""The registry's file in a project: creating it, connecting to it, and the errors of using it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,24 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from armarium.capabilities.registry.errors import RegistryUnusable
-from armarium.foundation.sqlite import BUSY_TIMEOUT_S, Mode, connect, create_file
+from armarium.capabilities.registry.errors import (
+    Busy,
+    Damaged,
+    RegistryError,
+    RegistryUnusable,
+    Unwritable,
+    ValidationError,
+)
+from armarium.foundation.sqlite import (
+    BUSY_TIMEOUT_S,
+    Fault,
+    Mode,
+    connect,
+    create_file,
+    fault_of,
+    is_disk_full,
+    translated_errors,
+)
 
 _CACHE_KIB = 64 * 1024
 """At most. The index of a listing of 200,000 files is 40 MB and is read completely to count them. A smaller cache would
@@ -75,3 +91,29 @@ def connect_to_read(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlit
 
 def _connect(file: Path, mode: Mode, busy_timeout_s: float) -> sqlite3.Connection:
     return connect(file, mode, busy_timeout_s=busy_timeout_s, cache_kib=_CACHE_KIB)
+
+
+@contextmanager
+def registry_errors(directory: Path) -> Generator[None]:
+    """Raise the registry's own errors; `directory` contains its file."""
+    try:
+        with translated_errors(lambda error: _translated(error, directory)):
+            yield
+    except UnicodeEncodeError as error:
+        raise ValidationError("an argument contains an unpaired surrogate, which is not valid text") from error
+
+
+def _translated(error: sqlite3.Error, directory: Path) -> RegistryError | None:
+    match fault_of(error):
+        case None | Fault.NOT_TEXT:
+            return None
+        case Fault.BUSY:
+            return Busy("another process is writing", hint="try again in a moment")
+        case Fault.DAMAGED:
+            return Damaged("registry.sqlite cannot be read", hint="restore it, or move it away to begin again")
+        case fault if fault is Fault.FULL or is_disk_full(directory):
+            return Unwritable("the registry cannot be written: the disk is full", hint="make room")
+        case _:
+            return Unwritable(
+                "the registry cannot be written: the operating system refuses", hint="permit writing there"
+            )

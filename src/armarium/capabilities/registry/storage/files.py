@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from armarium.capabilities.registry.model import Direction, FileFilter, FileRecord, Page, SortField
-from armarium.capabilities.registry.storage.columns import file_record, to_json
+from armarium.capabilities.registry.errors import NotFound
+from armarium.capabilities.registry.model import (
+    Direction,
+    FileFilter,
+    FileSummary,
+    ListedFile,
+    Page,
+    RegisteredFile,
+    SortField,
+)
+from armarium.capabilities.registry.storage.columns import (
+    Row,
+    file_summary,
+    listed_file,
+    page_of,
+    registered_file,
+    to_json,
+)
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
@@ -21,69 +37,63 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 class StoredFile(NamedTuple):
-    """A file and its number in the database."""
+    """A file with what only the database knows of it."""
 
     no: int
-    record: FileRecord
+    removed_at: str | None
+    record: RegisteredFile
+    summary: FileSummary
 
 
-def by_id(reader: Reader, file_id: str) -> StoredFile | None:
-    """The file with this id."""
-    return _stored(reader.row("file_by_id", (file_id,)))
+def by_id(reader: Reader, file_id: str) -> StoredFile:
+    """The file with this id; raises `NotFound` if there is none."""
+    row = reader.row("file_by_id", (file_id,))
+    if row is None:
+        raise NotFound("no file has this id", hint="list_files lists them, register_file registers one")
+    return _stored(row)
 
 
-def by_no(reader: Reader, no: int) -> FileRecord:
-    """The file with this number, which must exist."""
+def by_no(reader: Reader, no: int) -> RegisteredFile:
     [row] = reader.rows("file_by_no", (no,))
-    return file_record(row)
+    return registered_file(row)
 
 
 def at(reader: Reader, path: str) -> StoredFile | None:
     """The file at a path, otherwise the one that was removed from it last."""
-    return _stored(reader.row("file_at", (path,)))
+    row = reader.row("file_at", (path,))
+    return None if row is None else _stored(row)
 
 
 def at_or_below(reader: Reader, path: str) -> list[StoredFile]:
     """The file at a path, or all files of a directory, without removed ones."""
-    return [StoredFile(row[0], file_record(row)) for row in reader.rows("files_at_or_below", {"path": path})]
+    return [_stored(row) for row in reader.rows("files_at_or_below", {"path": path})]
 
 
 def insert(writer: Writer, file_id: str, path: str, language: str, file_type: str, metadata: dict[str, Any]) -> int:
-    """Insert a file and return its number."""
     values = {"id": file_id, "path": path, "language": language, "file_type": file_type}
     [(no,)] = writer.rows("put_file", values | {"metadata": to_json(metadata), "now": writer.now})
     return no
 
 
-def update(writer: Writer, no: int, record: FileRecord) -> None:
-    """Store the record of a file."""
-    values = {
-        "no": no,
-        "path": record.path,
-        "language": record.language,
-        "file_type": record.file_type,
-        "metadata": to_json(record.metadata),
-        "removed_at": record.removed_at,
-        "now": writer.now,
-    }
-    writer.rows("change_file", values)
+def update(writer: Writer, no: int, record: Mapping[str, Any], removed_at: str | None) -> None:
+    metadata = to_json(record["metadata"])
+    writer.rows("change_file", {**record, "metadata": metadata, "no": no, "removed_at": removed_at, "now": writer.now})
 
 
 def touch(writer: Writer, numbers: Iterable[int]) -> None:
-    """Set the time of the last change of these files."""
     writer.many("touch_file", ((writer.now, no) for no in numbers))
 
 
 def page(
     reader: Reader, wanted: FileFilter, sort: SortField, direction: Direction, limit: int, offset: int
-) -> Page[FileRecord]:
+) -> Page[ListedFile]:
     """A page of the selected files, without removed ones. In the default direction, ties are ordered by path; the other
     direction is the exact reverse."""
     where, values = _conditions(wanted)
     [(total,)] = reader.rows("count_files", values, where=where)
     here = min(limit, max(0, total - offset))
     if not here:
-        return Page([], total, limit, offset)
+        return page_of([], total, limit, offset)
     # Read from the nearer end, so that the last page is as fast as the first.
     ahead = max(0, total - offset - here)
     backwards = ahead < offset
@@ -94,7 +104,7 @@ def page(
         index="" if total <= _FEW else f"INDEXED BY files_by_{sort}",
         order=order_by(sort, reverse=backwards != (direction != DEFAULT_DIRECTIONS[sort]), few=total <= _FEW),
     )
-    return Page([file_record(row) for row in (reversed(rows) if backwards else rows)], total, limit, offset)
+    return page_of([listed_file(row) for row in (reversed(rows) if backwards else rows)], total, limit, offset)
 
 
 def order_by(sort: SortField, *, reverse: bool, few: bool) -> str:
@@ -134,5 +144,5 @@ def _end_of(prefix: str) -> str:
     return prefix[:-1] + ("\ue000" if last == 0xD7FF else chr(last + 1))
 
 
-def _stored(row: tuple[Any, ...] | None) -> StoredFile | None:
-    return None if row is None else StoredFile(row[0], file_record(row))
+def _stored(row: Row) -> StoredFile:
+    return StoredFile(row[-2], row[-1], registered_file(row), file_summary(row))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from armarium.capabilities.registry.model import Finding, FindingStatus, Page, Severity
-from armarium.capabilities.registry.storage.columns import finding
-from armarium.capabilities.registry.storage.database import Reader, Row, Writer
+from armarium.capabilities.registry.errors import NotFound
+from armarium.capabilities.registry.model import FindingStatus, FoundInFile, Page, Severity
+from armarium.capabilities.registry.storage.columns import finding, page_of
+from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
 class StoredFinding(NamedTuple):
@@ -15,7 +16,7 @@ class StoredFinding(NamedTuple):
 
     no: int
     file_no: int
-    finding: Finding
+    finding: FoundInFile
 
 
 class KnownFinding(NamedTuple):
@@ -45,49 +46,37 @@ class OpenFinding(NamedTuple):
     severity: Severity
 
 
-class FindingFilter(NamedTuple):
-    """Selects findings; None means any."""
-
-    file_no: int | None = None
-    status: FindingStatus | None = None
-    severity: Severity | None = None
-    scan_source: str | None = None
-
-
-def by_id(reader: Reader, finding_id: str) -> StoredFinding | None:
-    """The finding with this id."""
+def by_id(reader: Reader, finding_id: str) -> StoredFinding:
+    """The finding with this id; raises `NotFound` if there is none."""
     row = reader.row("finding_by_id", (finding_id,))
-    return None if row is None else StoredFinding(row[0], row[1], finding(row))
+    if row is None:
+        raise NotFound("no finding has this id", hint="list_findings lists them")
+    return StoredFinding(row[-2], row[-1], finding(row))
 
 
-def recent(reader: Reader, file_no: int, limit: int) -> list[Finding]:
+def recent(reader: Reader, file_no: int, limit: int) -> list[FoundInFile]:
     """The findings of a file that changed last, newest first."""
     return [finding(row) for row in reader.rows("recent_findings", (file_no, limit))]
 
 
-def page(reader: Reader, wanted: FindingFilter, limit: int, offset: int) -> Page[Finding]:
-    """A page of the selected findings, those that changed last first."""
-    columns = {"file_no": "file_no", "status": "status", "severity": "severity", "source": "scan_source"}
-    values: dict[str, Any] = {
-        column: value for column, name in columns.items() if (value := getattr(wanted, name)) is not None
-    }
+def page(reader: Reader, wanted: Mapping[str, object], limit: int, offset: int) -> Page[FoundInFile]:
+    """A page of the findings with these values in columns, those that changed last first. None means any."""
+    values = {column: value for column, value in wanted.items() if value is not None}
     where = " AND ".join(f"n.{column} = :{column}" for column in values) or "TRUE"
     [(total,)] = reader.rows("count_findings", values, where=where)
     placed = values | {"limit": limit, "offset": offset}
     rows = reader.rows("list_findings", placed, where=where) if offset < total else []
-    return Page([finding(row) for row in rows], total, limit, offset)
+    return page_of([finding(row) for row in rows], total, limit, offset)
 
 
 def known(reader: Reader, file_no: int, source: str) -> dict[str, KnownFinding]:
-    """The findings of a source in a file, by key."""
     return {row[1]: KnownFinding(*row) for row in reader.rows("known_findings", (file_no, source))}
 
 
 def open_of_source(reader: Reader, source: str, path: str, run: str) -> list[OpenFinding]:
     """The open findings of a source in a file or directory ("" is the project) that a run did not report."""
     name = "open_findings_covered" if path else "open_findings_of_source"
-    asked = {"source": source, "run": run} | ({"path": path} if path else {})
-    return [OpenFinding(*row) for row in reader.rows(name, asked)]
+    return [OpenFinding(*row) for row in reader.rows(name, {"source": source, "run": run, "path": path})]
 
 
 def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
@@ -97,7 +86,6 @@ def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
 
 
 def is_suppressed(reader: Reader, no: int) -> bool:
-    """Whether a scan made the finding a false positive."""
     row = reader.row("is_finding_suppressed", (no,))
     return row is not None and bool(row[0])
 
@@ -105,28 +93,3 @@ def is_suppressed(reader: Reader, no: int) -> bool:
 def set_status(writer: Writer, numbers: Iterable[int], status: FindingStatus) -> None:
     """Set the status of findings. It no longer counts as a scan's suppression."""
     writer.many("set_finding_status", ((status, writer.now, no) for no in numbers))
-
-
-def insert(writer: Writer, rows: Iterable[Row]) -> None:
-    """Insert findings, given as rows of the statement's columns."""
-    writer.many("put_finding", rows)
-
-
-def set_fingerprints(writer: Writer, rows: Iterable[Row]) -> None:
-    """Set fingerprints, given as rows of key, fingerprint and number."""
-    writer.many("set_finding_fingerprint", rows)
-
-
-def mark_seen(writer: Writer, rows: Iterable[Row]) -> None:
-    """Record that a scan reported findings again, given as rows of run, metadata and number."""
-    writer.many("mark_finding_seen", ((writer.now, run, metadata, no) for run, metadata, no in rows))
-
-
-def update(writer: Writer, rows: Iterable[Row]) -> None:
-    """Update findings, given as rows of the statement's columns."""
-    writer.many("change_finding", rows)
-
-
-def set_issue(writer: Writer, no: int, issue_no: int) -> None:
-    """Set the issue of a finding."""
-    writer.rows("set_finding_issue", (issue_no, writer.now, no))

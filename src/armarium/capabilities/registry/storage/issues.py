@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from armarium.capabilities.registry.model import Association, AssocType, Issue, IssueStatus, Page
-from armarium.capabilities.registry.storage.columns import association, issue, to_json
+from armarium.capabilities.registry.errors import NotFound
+from armarium.capabilities.registry.model import AssocType, FileLink, IssueAnswer, IssueLink, IssueStatus, Page
+from armarium.capabilities.registry.storage.columns import issue, named, page_of, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
@@ -13,29 +14,27 @@ class StoredIssue(NamedTuple):
     """An issue with its number in the database."""
 
     no: int
-    issue: Issue
+    issue: IssueAnswer
 
 
-def by_id(reader: Reader, issue_id: str) -> StoredIssue | None:
-    """The issue with this id."""
+def by_id(reader: Reader, issue_id: str) -> StoredIssue:
+    """The issue with this id; raises `NotFound` if there is none."""
     row = reader.row("issue_by_id", (issue_id,))
-    return None if row is None else StoredIssue(row[0], issue(row))
+    if row is None:
+        raise NotFound("no issue has this id", hint="list_issues lists them, create_issue creates one")
+    return StoredIssue(row[-1], issue(row))
 
 
-def insert(writer: Writer, new: Issue) -> int:
-    """Insert an issue and return its number."""
-    [(no,)] = writer.rows("put_issue", _values(new))
+def insert(writer: Writer, new: IssueAnswer) -> int:
+    [(no,)] = writer.rows("put_issue", {**new, "labels": to_json(new["labels"])})
     return no
 
 
-def update(writer: Writer, changed: Issue) -> None:
-    """Store a changed issue."""
-    values = _values(changed)
-    del values["created_at"]
-    writer.rows("change_issue", values)
+def update(writer: Writer, changed: IssueAnswer) -> None:
+    writer.rows("change_issue", {**changed, "labels": to_json(changed["labels"])})
 
 
-def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: int, offset: int) -> Page[Issue]:
+def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: int, offset: int) -> Page[IssueAnswer]:
     """A page of issues, the most urgent first, and among those the ones that changed last."""
     conditions: list[str] = []
     if status is not None:
@@ -46,7 +45,7 @@ def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: i
     values: dict[str, Any] = {"status": status, "label": label}
     [(total,)] = reader.rows("count_issues", values, where=where)
     rows = reader.rows("list_issues", values | {"limit": limit, "offset": offset}, where=where)
-    return Page([issue(row) for row in rows], total, limit, offset)
+    return page_of([issue(row) for row in rows], total, limit, offset)
 
 
 def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType, actor: str) -> bool:
@@ -54,26 +53,9 @@ def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType
     return bool(writer.rows("put_association", (file_no, issue_no, assoc_type, actor, writer.now)))
 
 
-def of_file(reader: Reader, file_no: int) -> list[Association]:
-    """The associations of a file, oldest first."""
-    return [association(row) for row in reader.rows("associations_of_file", (file_no,))]
+def of_file(reader: Reader, file_no: int) -> list[FileLink]:
+    return [named(FileLink, row) for row in reader.rows("associations_of_file", (file_no,))]
 
 
-def of_issue(reader: Reader, issue_no: int) -> list[Association]:
-    """The associations of an issue, oldest first."""
-    return [association(row) for row in reader.rows("associations_of_issue", (issue_no,))]
-
-
-def _values(of: Issue) -> dict[str, Any]:
-    return {
-        "id": of.id,
-        "title": of.title,
-        "body": of.body,
-        "status": of.status,
-        "priority": of.priority,
-        "labels": to_json(list(of.labels)),
-        "external_ref": of.external_ref,
-        "created_at": of.created_at,
-        "updated_at": of.updated_at,
-        "closed_at": of.closed_at,
-    }
+def of_issue(reader: Reader, issue_no: int) -> list[IssueLink]:
+    return [named(IssueLink, row) for row in reader.rows("associations_of_issue", (issue_no,))]

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from armarium.capabilities.registry.model import EventKind, Page, TimelineEvent
-from armarium.capabilities.registry.storage.columns import to_json
+from armarium.capabilities.registry.model import EventKind, Happened, Page
+from armarium.capabilities.registry.storage.columns import page_of, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 EventType = Literal[
@@ -34,23 +34,17 @@ class NewEvent(NamedTuple):
 
 
 def append(writer: Writer, events: Iterable[NewEvent]) -> None:
-    """Add events in this order."""
-    writer.many(
-        "put_event",
-        (
-            (each.file_no, _KINDS[each.type], each.type, writer.now, each.source_id, to_json(each.data))
-            for each in events
-        ),
-    )
+    rows = ((no, _KINDS[type_], type_, writer.now, source_id, to_json(data)) for no, type_, source_id, data in events)
+    writer.many("put_event", rows)
 
 
-def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[TimelineEvent]:
+def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[Happened]:
     """A page of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
     rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})
-    events = [
-        TimelineEvent(f"event-{seq}", kind, at, source_id, orjson.loads(data))
-        for seq, kind, at, source_id, data in rows
+    events: list[Happened] = [
+        {"id": f"event-{seq}", "type": type_, "timestamp": at, "source_id": source_id, "data": orjson.loads(data)}
+        for seq, type_, at, source_id, data in rows
     ]
-    return Page(events, total, limit, offset)
+    return page_of(events, total, limit, offset)

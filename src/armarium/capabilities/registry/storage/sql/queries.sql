@@ -154,9 +154,9 @@ INSERT INTO associations (file_no, issue_no, assoc_type, actor, created_at) VALU
 ON CONFLICT DO NOTHING RETURNING no;
 
 -- name: associations_of_file
-SELECT {association} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
+SELECT {file_link} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
 WHERE a.file_no = ? ORDER BY a.no;
 
 -- name: associations_of_issue
-SELECT {association} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
+SELECT {issue_link} FROM associations a JOIN files f ON f.no = a.file_no JOIN issues i ON i.no = a.issue_no
 WHERE a.issue_no = ? ORDER BY a.no;
