@@ -13,10 +13,9 @@ import anyio.lowlevel
 from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolve_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import UpstreamTimeout
-from armarium.capabilities.gateway.model import ConfiguredServer
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
-from armarium.capabilities.gateway.servers.remote import Deadlines
-from armarium.capabilities.gateway.service import Gateway, GatewayPolicy
+from armarium.capabilities.gateway.service import Gateway
+from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools
@@ -61,6 +60,7 @@ class FakeUpstream:
         declares: Sequence[str] = (),
         without: Sequence[str] = (),
     ) -> None:
+        self.spec = ServerSpec("fake", "rag")
         self.resources = list(resources)
         self.hits = list(hits)
         self.asked: list[tuple[str, Json]] = []
@@ -149,7 +149,7 @@ def specs(entries: Mapping[str, Json]) -> dict[str, ServerSpec]:
 class Rig:
     """A gateway with its servers, called through the dispatcher, which checks results against their schemas."""
 
-    members: dict[str, ConfiguredServer]
+    members: dict[str, FakeUpstream]
     gateway: Gateway
     dispatcher: Dispatcher
     sources: Sources
@@ -198,21 +198,26 @@ def rig(
     own: Sequence[FakeSource] = (),
     secret: bytes | None = None,
     audit_file: Path | None = None,
-    deadlines: Deadlines | None = None,
+    call_timeout_s: float = 5.0,
+    discover_timeout_s: float = 5.0,
     discovery_kept_s: float = 60.0,
     **parts: Any,
 ) -> Rig:
     """A gateway over these servers."""
     described = specs({name: (entries or {}).get(name, {}) for name in upstreams})
-    members = {name: ConfiguredServer(described[name], upstream) for name, upstream in upstreams.items()}
+    members = dict(upstreams)
+    for name, upstream in members.items():
+        upstream.spec = described[name]
     sources = Sources()
     for source in own:
         sources.register(source)
     lent_tokens = LentTokens(max_ttl_s=3600)
     gateway = Gateway(
-        lambda: members,
+        members.values,
         BuiltInServer(sources),
-        GatewayPolicy(deadlines or Deadlines(5.0, 5.0), discovery_kept_s),
+        GatewayLimits(
+            call_timeout_s=call_timeout_s, discover_timeout_s=discover_timeout_s, discovery_kept_s=discovery_kept_s
+        ),
         lent_tokens,
         CapabilityTokens(secret),
         **parts,

@@ -29,6 +29,13 @@ HOSTILE = Path(__file__).with_name("hostile_upstream.py")
 LIMITS = UpstreamLimits(connect_timeout_s=TIMEOUT_S, call_timeout_s=TIMEOUT_S, max_answer_bytes=1_000_000)
 
 
+def with_limits(
+    limits: UpstreamLimits = LIMITS, *, breaker: Mapping[str, Any] | None = None, **changed: Any
+) -> UpstreamLimits:
+    """The limits with some of them changed."""
+    return limits.model_copy(update={**changed, "breaker": limits.breaker.model_copy(update=breaker)})
+
+
 def hostile_process(*flags: str, name: str = "hostile", env: Mapping[str, str] | None = None) -> ServerSpec:
     """The hostile server as a process that the gateway starts."""
     return ServerSpec(name, "rag", StdioTransport(sys.executable, ("-I", str(HOSTILE), *flags), env or {}))

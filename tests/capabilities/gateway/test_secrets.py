@@ -325,7 +325,7 @@ async def lent_again(after: Json) -> dict[str, str]:
     served.members.update(rig({"one": wiki("bearer")}, {"one": after}).members)
     served.gateway.servers_changed()
     await served.hits(ANNA, "one:a", "two:a")
-    told = {name: member.upstream.calls_of(RAW_RESULTS)[0].get("bearer", "") for name, member in served.members.items()}
+    told = {name: member.calls_of(RAW_RESULTS)[0].get("bearer", "") for name, member in served.members.items()}
     assert told["two"] == CANARY, "the other server is as it was"
     return told
 

@@ -18,6 +18,12 @@ def active_filters(filters: Mapping[str, Any] | None) -> list[str]:
     return [name for name, value in (filters or {}).items() if value]
 
 
+def check_query(query: str) -> None:
+    """Reject an empty query."""
+    if not query.strip():
+        raise InvalidArgument("`query` is empty", field="query")
+
+
 def check_filters(filters: Mapping[str, Any] | None) -> None:
     """Reject invalid dates."""
     for name in DATES:

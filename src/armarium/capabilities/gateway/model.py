@@ -6,34 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from armarium.capabilities.gateway.arguments import DiscoveryFilters
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
 Secrets = Mapping[str, str]
 """Secret parameters by name; see `secret_parameters`."""
-
-
-class UpstreamCalls(Protocol):
-    """The part of an upstream that a RAG server needs."""
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
-        """Call a tool. Raises `GatewayError` if there is no result."""
-        ...
-
-    async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
-        """The tools it offers."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredServer:
-    """A server of the configuration files, and its upstream."""
-
-    spec: ServerSpec
-    upstream: UpstreamCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +46,10 @@ class ResourceList:
     synthesis_params: Json = field(default_factory=dict[str, Any])
     """Its defaults for answers: model, style and length."""
 
-
-@dataclass(frozen=True, slots=True)
-class DiscoveryFilters:
-    """Which resources to list."""
-
-    types: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    search: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.types or self.tags or self.search)
+    @property
+    def by_id(self) -> Mapping[str, Resource]:
+        """The resources by the server's own id."""
+        return {resource.id: resource for resource in self.resources}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +60,6 @@ class RagQuery:
     top_k: int
     filters: Json | None = None
     ranking: Json | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSelection:
-    """The sources to search, as the caller wrote them."""
-
-    sources: Sequence[str]
-    servers: Sequence[str] = ()
-    """Where ids without a server are looked up; empty means all servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +109,24 @@ class RagHits:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAnswer:
-    """An answer written by a server."""
+class RagAnswer:
+    """An answer, written by a server or by the gateway."""
 
     answer: str
+    """The text, with markers such as [1] for the citations."""
     citations: Sequence[Json] = ()
     limits: Json | None = None
     artifacts: Sequence[Json] = ()
     display: Json | None = None
     model: str | None = None
     tokens: Json | None = None
-    """Token usage of its model, if the server reports it."""
+    """Token usage of its model, if known."""
     dropped: int = 0
+
+    def results(self) -> Json:
+        """The contract's `results`."""
+        results: Json = {"answer": self.answer, "citations": list(self.citations)}
+        return results | ({"limits": self.limits} if self.limits else {})
 
 
 class RagServer(Protocol):
@@ -175,12 +145,8 @@ class RagServer(Protocol):
         """Search some of its sources."""
         ...
 
-    async def can_synthesize(self) -> bool:
-        """Whether it can write answers."""
-        ...
-
     async def synthesize(
         self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> ServerAnswer:
-        """Write an answer."""
+    ) -> RagAnswer | None:
+        """Write an answer; None if it writes none."""
         ...

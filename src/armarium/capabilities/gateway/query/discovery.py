@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source, source_hint
+from armarium.capabilities.gateway.arguments import DiscoveryFilters
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, ResourceList, Secrets
-from armarium.capabilities.gateway.query.fan_out import Job, ask_all
-from armarium.capabilities.gateway.query.source_cache import SourceCache
+from armarium.capabilities.gateway.model import RagServer, Resource, Secrets
+from armarium.capabilities.gateway.query.source_lookup import SourceLookup
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector, require_single_server
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
@@ -31,10 +31,9 @@ class DiscoveryResult:
 class Discovery:
     """Asks servers for their sources."""
 
-    def __init__(self, cache: SourceCache, secret_selector: SecretSelector, *, discover_s: float) -> None:
-        self._cache = cache
+    def __init__(self, lookup: SourceLookup, secret_selector: SecretSelector) -> None:
+        self._lookup = lookup
         self._secret_selector = secret_selector
-        self._discover_s = discover_s
 
     async def discover(
         self, call: Call, servers: Mapping[str, RagServer], filters: DiscoveryFilters, given: Secrets
@@ -42,12 +41,7 @@ class Discovery:
         """All sources that the caller may search and that match the filters."""
         visible = in_display_order(server for server in servers.values() if may_see_server(call.principal, server.spec))
         require_single_server(given, [server.spec.name for server in visible])
-        result = await ask_all(
-            {
-                server.spec.name: Job(lambda server=server: self._list(call, server, filters, given), self._discover_s)
-                for server in visible
-            }
-        )
+        result = await self._lookup.fetch_all(call, visible, filters, given)
         resources = [
             (server.spec, resource)
             for server in visible
@@ -60,14 +54,6 @@ class Discovery:
             details = {"dropped": listing.dropped, "synthesis_params": listing.synthesis_params}
             per_server[name] |= {key: value for key, value in details.items() if value}
         return DiscoveryResult(visible, resources, result.failed, per_server)
-
-    async def _list(self, call: Call, server: RagServer, filters: DiscoveryFilters, given: Secrets) -> ResourceList:
-        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
-        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
-            listing = await server.discover(call, filters, secrets)
-        if not filters:
-            self._cache.store(call.principal, server.spec, listing)
-        return listing
 
     def describe(self, call: Call, spec: ServerSpec, resource: Resource) -> Json:
         """A resource in the contract's format, with its globally unique id."""

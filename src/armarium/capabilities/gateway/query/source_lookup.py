@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from armarium.capabilities.gateway.arguments import DiscoveryFilters
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
-from armarium.capabilities.gateway.query.fan_out import Job, ask_all
+from armarium.capabilities.gateway.model import RagServer, Resource, ResourceList, Secrets
+from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
 from armarium.capabilities.gateway.query.source_cache import SourceCache
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.tools import Call
@@ -87,6 +88,20 @@ class SourceLookup:
             known.expected[name] = self._expected_sources(call, request.visible[name], request.source_ids)
         return known
 
+    async def fetch_all(
+        self, call: Call, servers: Iterable[RagServer], filters: DiscoveryFilters, given: Secrets
+    ) -> FanOutResult[ResourceList]:
+        """The sources that servers list for the caller. Complete listings are cached."""
+
+        async def fetch(server: RagServer) -> ResourceList:
+            with self._secret_selector.use(call.principal, server.spec.name, given) as secrets:
+                listing = await server.discover(call, filters, secrets)
+            if not (filters.types or filters.tags or filters.search):
+                self._cache.store(call.principal, server.spec, listing)
+            return listing
+
+        return await ask_all(servers, fetch, lambda server: self._discover_s)
+
     def _recently_failed(self, call: Call, request: LookupRequest) -> dict[str, GatewayError]:
         """Servers that the caller did not name, that recently did not respond, and that have no cached listing."""
         failed: dict[str, GatewayError] = {}
@@ -100,23 +115,17 @@ class SourceLookup:
     async def _ask(
         self, call: Call, servers: Iterable[RagServer], known: KnownSources, secrets: Secrets, *, use_cache: bool = True
     ) -> None:
-        jobs: dict[str, Job[Mapping[str, Resource]]] = {}
+        outdated: list[RagServer] = []
         for server in servers:
             resources = self._cache.get(call.principal, server.spec) if use_cache else None
             if resources is not None:
                 known.resources[server.spec.name] = resources
             else:
-                jobs[server.spec.name] = Job(lambda server=server: self._fetch(call, server, secrets), self._discover_s)
-        result = await ask_all(jobs)
-        known.resources.update(result.answered)
+                outdated.append(server)
+        result = await self.fetch_all(call, outdated, DiscoveryFilters(), secrets)
+        known.resources.update({name: listing.by_id for name, listing in result.answered.items()})
         known.failed.update(result.failed)
-        known.asked.update(jobs)
-
-    async def _fetch(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
-        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
-        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
-            listing = await server.discover(call, DiscoveryFilters(), secrets)
-        return self._cache.store(call.principal, server.spec, listing)
+        known.asked.update(server.spec.name for server in outdated)
 
     def _has_recent_miss(self, call: Call, server: RagServer) -> bool:
         """Never for the built-in server: asking it is cheap, and a new project must be found at once."""

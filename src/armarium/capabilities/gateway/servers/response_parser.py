@@ -11,7 +11,7 @@ from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.filters import FILTERS
-from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceList, ServerAnswer
+from armarium.capabilities.gateway.model import RagAnswer, RagHit, RagHits, Resource, ResourceList
 from armarium.capabilities.gateway.servers.untrusted_json import (
     MAX_NAME_LENGTH,
     MAX_OBJECT_BYTES,
@@ -128,7 +128,7 @@ def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit
     )
 
 
-def parse_answer(server: str, body: Json) -> ServerAnswer:
+def parse_answer(server: str, body: Json) -> RagAnswer:
     """A server's answer with its citations and artifacts."""
     results = _results(server, body, "answer")
     answer = results["answer"]
@@ -143,7 +143,7 @@ def parse_answer(server: str, body: Json) -> ServerAnswer:
     valid = {
         name: limits[name] for name, kind in (("truncated", bool), ("reason", str)) if is_valid(limits.get(name), kind)
     }
-    return ServerAnswer(
+    return RagAnswer(
         answer=answer[:_MAX_ANSWER],
         citations=citations,
         limits=valid or None,

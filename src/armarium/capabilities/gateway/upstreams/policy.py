@@ -158,10 +158,10 @@ class ConnectionPolicy:
     ) -> None:
         self._server = server
         self._connection = connection
-        self._breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_open_s, now)
+        self._breaker = CircuitBreaker(limits.breaker.failures, limits.breaker.open_s, now)
         self._backoff = ConnectBackoff(now, first_pause_s=limits.first_pause_s)
         self._liveness = LivenessCheck(
-            connection, tasks, now, ping_s=limits.ping_s, required_share=limits.ping_required_share
+            connection, tasks, now, ping_s=limits.breaker.ping_s, required_share=limits.ping_required_share
         )
         self.last_error: GatewayError | None = None
         """Why the last call or attempt failed; None after a success."""

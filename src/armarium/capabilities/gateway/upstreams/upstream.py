@@ -53,7 +53,7 @@ class Upstream:
         self._on_request = on_request
         self._scrubber = Scrubber(spec)
         self._policy = ConnectionPolicy(spec.name, limits, lambda: self.connection, tasks)
-        self._slots = anyio.Semaphore(limits.concurrency)
+        self._slots = anyio.Semaphore(limits.concurrency_per_server)
         self._closing = anyio.Event()
         self._idle = anyio.Event()
         self._retired: set[UpstreamConnection] = set()
@@ -145,7 +145,7 @@ class Upstream:
     async def _guarded(self, deadline_s: float) -> AsyncGenerator[None]:
         """Run the block in a slot and within the deadline; the policy learns the outcome."""
         self._check_open()
-        if self._in_flight >= self._limits.concurrency + self._limits.waiting:
+        if self._in_flight >= self._limits.concurrency_per_server + self._limits.waiting:
             raise UpstreamBusy(f"too many calls wait for `{self.name}`", hint="try again later", server=self.name)
         self._in_flight += 1
         self._calls += 1
@@ -248,7 +248,7 @@ class Upstream:
 
     async def _trial(self) -> bool:
         try:
-            return await (await self._connected(trial=True)).ping(self._limits.ping_s)
+            return await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
         except GatewayError as error:
             self._policy.last_error = error
             return False
