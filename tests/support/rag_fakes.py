@@ -20,11 +20,11 @@ from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTok
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
-from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Call
+from armarium.foundation.tools import Call, Relayed
 from armarium.retrieval.sources import Collection, SourceHit, Sources
 from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
 
@@ -73,7 +73,7 @@ class FakeUpstream:
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
         return self.offered
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> Relayed:
         self.asked.append((tool, dict(arguments)))
         assert timeout_s is not None
         try:
@@ -81,7 +81,7 @@ class FakeUpstream:
                 body = await self.handlers.get(tool, self._usual)({"tool": tool, **arguments})
         except TimeoutError:
             raise UpstreamTimeout("the server did not answer in time") from None
-        result = body if isinstance(body, CallResult) else CallResult(body, [], is_error=False)
+        result = body if isinstance(body, Relayed) else Relayed([], body, is_error=False)
         # As a real upstream does; `test_upstreams.py` checks that it does.
         scrubber = Scrubber(ServerSpec("fake", "rag"))
         with scrubber.hold(arguments):

@@ -15,7 +15,7 @@ import anyio
 from armarium.capabilities.gateway.config.entries import Timeouts
 from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
-from armarium.capabilities.gateway.upstreams.upstream import Upstream
+from armarium.capabilities.gateway.upstreams.upstream import Upstream, UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.waiting import DEADLINE_S as TIMEOUT_S
 from support.waiting import eventually
@@ -70,7 +70,7 @@ async def hostile(transport: str) -> AsyncGenerator[ServerSpec]:
 @asynccontextmanager
 async def served(spec: ServerSpec, limits: UpstreamLimits = LIMITS, **listeners: Any) -> AsyncGenerator[Upstream]:
     """The server as an upstream."""
-    async with UpstreamSet(limits, drain_s=TIMEOUT_S, **listeners) as upstreams:
+    async with UpstreamSet(limits, UpstreamListeners(**listeners), drain_s=TIMEOUT_S) as upstreams:
         await upstreams.apply({spec.name: spec})
         upstream = upstreams.get(spec.name)
         assert upstream is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamUnavailable
-from armarium.capabilities.gateway.upstreams.types import CallResult
+from armarium.foundation.tools import Relayed
 from support.rag_fakes import ANNA, FakeSource, FakeUpstream, resource, rig
 
 Json = dict[str, Any]
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 class Dead(FakeUpstream):
     """A server that is not there."""
 
-    async def call(self, tool: str, arguments: Any, *, timeout_s: float | None = None) -> CallResult:
+    async def call(self, tool: str, arguments: Any, *, timeout_s: float | None = None) -> Relayed:
         raise UpstreamUnavailable("dead cannot be reached")
 
 

@@ -12,6 +12,7 @@ from armarium.capabilities.gateway.config.files import ServerSpec, StdioTranspor
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.client import connected
 from support.gateway_server import HOSTILE, headers_of, started
@@ -27,7 +28,8 @@ class Counted:
     def __init__(self, limits: UpstreamLimits = LIMITS) -> None:
         self.registry = CollectorRegistry()
         metrics = GatewayMetrics(self.registry, lambda: self.upstreams.health())
-        self.upstreams = UpstreamSet(limits, drain_s=TIMEOUT_S, on_request=metrics.record_request)
+        listeners = UpstreamListeners(on_request=metrics.record_request)
+        self.upstreams = UpstreamSet(limits, listeners, drain_s=TIMEOUT_S)
 
     async def call(self, server: str, tool: str, timeout_s: float | None = None, **arguments: object) -> None:
         upstream = self.upstreams.get(server)

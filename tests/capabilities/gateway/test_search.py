@@ -12,8 +12,8 @@ from armarium.capabilities.gateway.errors import UpstreamTimeout, UpstreamUnavai
 from armarium.capabilities.gateway.model import RagHit
 from armarium.capabilities.gateway.query.rank_fusion import RerankPolicy, fuse
 from armarium.capabilities.gateway.query.source_cache import SourceCache
-from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.capabilities.store.errors import RateLimited
+from armarium.foundation.tools import Relayed
 from support.rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, hit, own_hit, resource, rig, specs
 
 
@@ -130,7 +130,7 @@ GARBAGE = [
 @pytest.mark.parametrize("body", GARBAGE)
 async def test_garbage_of_one_server_is_an_error_or_nothing_of_that_server_alone(body: object) -> None:
     broken = wiki("b")
-    broken.say(RAW_RESULTS, CallResult(body, [{"type": "text", "text": "{not json"}], is_error=False))
+    broken.say(RAW_RESULTS, Relayed([{"type": "text", "text": "{not json"}], body, is_error=False))
     served = rig({"one": wiki("a", 1.0), "broken": broken})
     answer = await served.answer(ANNA, RAW_RESULTS, query="q", sources=["a", "broken:b"])
     assert [each["server"] for each in answer["results"]["hits"]] == ["one"]

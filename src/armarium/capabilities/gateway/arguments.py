@@ -1,15 +1,21 @@
-"""The arguments of the gateway's tools and of a RAG server's."""
+"""The arguments of the gateway's tools and of a RAG server's, and the checks that a schema cannot express."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import Field
 
 from armarium.capabilities.gateway.secret_parameters import MAX_SECRET_LENGTH, SECRET_PARAMETERS, secrets_in
+from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.tools import Args
 
 DEFAULT_PAGE_SIZE: Final = 50
+_DATES: Final = ("date_from", "date_to")
+FILTERS: Final = (*_DATES, "tags", "owners")
+"""The filters of the contract. A source that cannot apply a filter returns no hits."""
 
 
 class SecretArgs(Args):
@@ -98,3 +104,28 @@ class TokenArgs(Args):
     """The source's id."""
     ttl_s: int | None = Field(default=None, ge=1, le=86_400)
     """Seconds until it expires, limited by the operator's maximum."""
+
+
+def active_filters(filters: Mapping[str, Any] | None) -> list[str]:
+    """The names of filters that have a value; an empty list is not a filter."""
+    return [name for name, value in (filters or {}).items() if value]
+
+
+def check_query(query: str) -> None:
+    """Reject an empty query."""
+    if not query.strip():
+        raise InvalidArgument("`query` is empty", field="query")
+
+
+def check_filters(filters: Mapping[str, Any] | None) -> None:
+    """Reject invalid dates."""
+    for name in _DATES:
+        if (date := (filters or {}).get(name)) is not None:
+            try:
+                datetime.fromisoformat(date)
+            except ValueError:
+                raise InvalidArgument(
+                    f"`filters.{name}` must be an ISO 8601 date",
+                    hint="such as 2024-05-31 or 2024-05-31T12:00:00Z",
+                    field=f"filters.{name}",
+                ) from None

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from armarium.capabilities.gateway.admin.service import Administration
-from armarium.capabilities.gateway.admin.tools import administration_routes
+from armarium.capabilities.gateway.admin.service import Administration, administration_routes
 from armarium.capabilities.gateway.config.files import has_config_folder
 from armarium.capabilities.gateway.errors import ServerConfigInvalid, TooManyCalls
 from armarium.capabilities.gateway.metrics import GatewayMetrics
@@ -19,11 +18,19 @@ from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.servers.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.service import Gateway
-from armarium.capabilities.gateway.settings import GatewaySettings, config_directory, secret_value, token_secret
+from armarium.capabilities.gateway.settings import (
+    AnswerSettings,
+    GatewaySettings,
+    RerankSettings,
+    config_directory,
+    secret_value,
+    token_secret,
+)
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools, gateway_routes
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.capability import Capability, Facilities
 from armarium.foundation.errors import ConfigError
@@ -48,13 +55,13 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         tool_provider: ProxyToolProvider
         servers: LiveServers
         metrics = GatewayMetrics(facilities.metrics.registry, lambda: upstreams.health())
-        upstreams = UpstreamSet(
-            UpstreamLimits.model_validate(settings.limits.model_dump()),
+        listeners = UpstreamListeners(
             on_tools_changed=lambda server: tool_provider.tools_changed(server),
             on_health=lambda health: servers.publish_health(health),
             on_request=metrics.record_request,
         )
-        await parts.enter_async_context(upstreams)
+        limits = UpstreamLimits.model_validate(settings.limits.model_dump())
+        upstreams = await parts.enter_async_context(UpstreamSet(limits, listeners))
         directory = config_directory(settings)
         if not has_config_folder(directory):
             # Not an error, since the gateway has sources of its own; but the directory may be misspelled.
@@ -88,11 +95,6 @@ def _build_gateway(
     upstreams: UpstreamSet, settings: GatewaySettings, facilities: Facilities, parts: AsyncExitStack
 ) -> Gateway:
     """The service over servers that may change. What it opens is closed with `parts`."""
-    rerank_policy, writer = _rerank_policy(settings), _writer(settings)
-    if rerank_policy is not None:
-        parts.push_async_callback(rerank_policy.reranker.aclose)
-    if writer is not None:
-        parts.push_async_callback(writer.chat.aclose)
     secret = token_secret(settings)
     return Gateway(
         upstreams.all,
@@ -100,23 +102,22 @@ def _build_gateway(
         settings.limits,
         LentTokens(max_ttl_s=settings.tokens.session_ttl_s),
         CapabilityTokens(secret.encode() if secret else None, ttl_s=settings.tokens.ttl_s),
-        rerank_policy=rerank_policy,
-        writer=writer,
+        rerank_policy=_rerank_policy(settings.rerank, parts),
+        writer=_writer(settings.answers, parts),
     )
 
 
-def _rerank_policy(settings: GatewaySettings) -> RerankPolicy | None:
-    rerank = settings.rerank
+def _rerank_policy(rerank: RerankSettings, parts: AsyncExitStack) -> RerankPolicy | None:
     if rerank.base_url is None:
         return None
     from armarium.providers.cohere import CohereReranker, cohere_client
 
     reranker = CohereReranker(cohere_client(rerank.base_url, secret_value(rerank.api_key)), rerank.model)
+    parts.push_async_callback(reranker.aclose)
     return RerankPolicy(reranker, rerank.candidates, rerank.timeout_s)
 
 
-def _writer(settings: GatewaySettings) -> AnswerWriter | None:
-    answers = settings.answers
+def _writer(answers: AnswerSettings, parts: AsyncExitStack) -> AnswerWriter | None:
     if answers.model is None:
         return None
     from armarium.providers.openai import OpenAIChat, openai_client
@@ -124,7 +125,7 @@ def _writer(settings: GatewaySettings) -> AnswerWriter | None:
 
     # Few retries: a caller waits, and the extractive answer is a good fallback.
     retry_policy = RetryPolicy(max_attempts=2, deadline_s=answers.timeout_s)
-    chat = OpenAIChat(
-        openai_client(answers.base_url, secret_value(answers.api_key), retry_policy=retry_policy), answers.model
-    )
+    client = openai_client(answers.base_url, secret_value(answers.api_key), retry_policy=retry_policy)
+    chat = OpenAIChat(client, answers.model)
+    parts.push_async_callback(chat.aclose)
     return AnswerWriter(chat, answers.timeout_s, answers.max_context_chars)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from armarium.capabilities.gateway.arguments import DiscoveryFilters
-from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call
 
 Secrets = Mapping[str, str]
 """Secret parameters by name; see `secret_parameters`."""
@@ -45,6 +42,8 @@ class ResourceList:
     """Number of invalid entries."""
     synthesis_params: Json = field(default_factory=dict[str, Any])
     """Its defaults for answers: model, style and length."""
+    total: int | None = None
+    """How many there are on all pages, if the server reports it."""
 
     @property
     def by_id(self) -> Mapping[str, Resource]:
@@ -54,21 +53,16 @@ class ResourceList:
 
 @dataclass(frozen=True, slots=True)
 class RagQuery:
-    """A search."""
+    """A search, or a question to answer."""
 
     query: str
     top_k: int
     filters: Json | None = None
     ranking: Json | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesisOptions:
-    """How to write an answer."""
-
-    params: Json = field(default_factory=dict[str, Any])
+    synthesis_params: Json = field(default_factory=dict[str, Any])
+    """How to write the answer."""
     provided: Sequence[Json] | None = None
-    """Hits that the caller selected; None to search for them."""
+    """Hits that the caller selected for the answer; None to search for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,26 +121,3 @@ class RagAnswer:
         """The contract's `results`."""
         results: Json = {"answer": self.answer, "citations": list(self.citations)}
         return results | ({"limits": self.limits} if self.limits else {})
-
-
-class RagServer(Protocol):
-    """A server with the three tools, remote or built in."""
-
-    @property
-    def spec(self) -> ServerSpec:
-        """Its configuration."""
-        ...
-
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
-        """The sources that this caller may search."""
-        ...
-
-    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
-        """Search some of its sources."""
-        ...
-
-    async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> RagAnswer | None:
-        """Write an answer; None if it writes none."""
-        ...

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from armarium.capabilities.gateway.arguments import DiscoverArgs, QueryArgs, RawArgs, SynthesisArgs
+from armarium.capabilities.gateway.arguments import (
+    DiscoverArgs,
+    QueryArgs,
+    RawArgs,
+    SynthesisArgs,
+    active_filters,
+    check_filters,
+    check_query,
+)
 from armarium.capabilities.gateway.contract import (
     DEFAULT_TOP_K,
     DISCOVER,
@@ -17,15 +25,14 @@ from armarium.capabilities.gateway.contract import (
     declare_rag_tool,
     rag_server_input_schemas,
 )
-from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, TokenExpired, UpstreamUnavailable
-from armarium.capabilities.gateway.filters import active_filters, check_filters, check_query
+from armarium.capabilities.gateway.errors import InvalidSource, TokenExpired, UpstreamUnavailable
 from armarium.capabilities.gateway.model import RagHit
 from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit
 from armarium.capabilities.gateway.query.search import hit_fields
 from armarium.capabilities.gateway.query.synthesis import write_answer
-from armarium.capabilities.gateway.servers import response_parser
 from armarium.capabilities.gateway.servers.builtin import to_rag_hit
+from armarium.capabilities.gateway.servers.response_parser import parse_hit
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
@@ -87,7 +94,11 @@ class DirectoryRagServer:
         started = time.perf_counter()
         self._check(args)
         provided = args.provided_context.hits
-        hits = await self._find(call, args.query, args.top_k) if provided is None else _hits_of_source(provided)
+        if provided is None:
+            hits = await self._find(call, args.query, args.top_k)
+        else:
+            parsed = [parse_hit(entry, place, SOURCE_ID) for place, entry in enumerate(provided)]
+            hits = [hit for hit in parsed if hit is not None and hit.resource_id == SOURCE_ID]
         chunks = [MergedHit(hit, "", rank, hit.score) for rank, hit in enumerate(hits, 1)]
         max_chars = args.synthesis_params.get("max_chars")
         answer, metadata = await write_answer(None, args.query, chunks, style=None, max_chars=max_chars)
@@ -109,8 +120,6 @@ class DirectoryRagServer:
         (collection,) = await source.collections(call)
         try:
             found = await source.search(call, collection.id, query, top_k or DEFAULT_TOP_K)
-        except GatewayError:
-            raise
         except ArmariumError as error:
             raise UpstreamUnavailable(error.message, hint=error.hint) from error
         return [to_rag_hit(hit, SOURCE_ID) for hit in found]
@@ -137,9 +146,3 @@ def rag_server_tools(sources: Sources, tokens: CapabilityVerifier | None = None)
     schemas = rag_server_input_schemas(capability_token=tokens is not None)
     bound = bind_tools(TOOLS, DirectoryRagServer(sources, tokens))
     return [replace(tool, input_schema=schemas[tool.name]) for tool in bound]
-
-
-def _hits_of_source(entries: Sequence[Json]) -> list[RagHit]:
-    """The provided hits that are from the one source."""
-    hits = [response_parser.parse_hit(entry, place, SOURCE_ID) for place, entry in enumerate(entries)]
-    return [hit for hit in hits if hit is not None and hit.resource_id == SOURCE_ID]

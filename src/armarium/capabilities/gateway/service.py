@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from armarium.capabilities.gateway.access import may_see_server
 from armarium.capabilities.gateway.arguments import (
@@ -15,28 +16,33 @@ from armarium.capabilities.gateway.arguments import (
     ServerArgs,
     SynthesisArgs,
     TokenArgs,
+    check_filters,
+    check_query,
 )
 from armarium.capabilities.gateway.contract import DEFAULT_TOP_K, contract_answer
 from armarium.capabilities.gateway.errors import DENIALS, InvalidSource, UpstreamBusy, UpstreamTimeout
-from armarium.capabilities.gateway.filters import check_filters, check_query
-from armarium.capabilities.gateway.model import RagAnswer, RagQuery, RagServer, Secrets, SynthesisOptions
-from armarium.capabilities.gateway.query.discovery import Discovery
-from armarium.capabilities.gateway.query.fan_out import ask_all, milliseconds_since
+from armarium.capabilities.gateway.model import RagAnswer, RagQuery, Secrets
+from armarium.capabilities.gateway.query.discovery import describe_resource, discover_sources, overview
+from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.outcome import (
     base_metadata,
     record_sources,
     server_answer_as_json,
     total_failure,
 )
-from armarium.capabilities.gateway.query.overview import overview
-from armarium.capabilities.gateway.query.provided_hits import select_provided_hits
-from armarium.capabilities.gateway.query.rank_fusion import RerankPolicy
-from armarium.capabilities.gateway.query.search import SearchOutcome, SourceSearch, hit_as_json
+from armarium.capabilities.gateway.query.rank_fusion import MergedHit, RerankPolicy
+from armarium.capabilities.gateway.query.search import (
+    SearchOutcome,
+    SourceSearch,
+    hit_as_json,
+    hit_fields,
+    select_provided_hits,
+)
 from armarium.capabilities.gateway.query.source_cache import SourceCache
 from armarium.capabilities.gateway.query.source_lookup import SourceLookup
 from armarium.capabilities.gateway.query.source_resolution import Resolution, SourceError, resolve_sources
 from armarium.capabilities.gateway.query.synthesis import AnswerWriter, truncate_answer, write_answer
-from armarium.capabilities.gateway.servers.remote import RemoteServer
+from armarium.capabilities.gateway.servers.remote import RagServer, RemoteServer
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
@@ -72,7 +78,6 @@ class Gateway:
         self._cache = SourceCache(ttl_s=limits.discovery_kept_s)
         self._secret_selector = SecretSelector(lent_tokens, capability_tokens)
         self._lookup = SourceLookup(self._cache, self._secret_selector, discover_s=limits.discover_timeout_s)
-        self._discovery = Discovery(self._lookup, self._secret_selector)
         self._search = SourceSearch(self._secret_selector, call_s=limits.call_timeout_s, rerank_policy=rerank_policy)
         self.servers_changed()
 
@@ -82,10 +87,10 @@ class Gateway:
         (types, search) and page through it. `meta_data.errors` names servers that did not respond."""
         started = time.perf_counter()
         filters = args.filters
-        discovered = await self._discovery.discover(call, self._servers(), filters, args.secrets())
+        discovered = await discover_sources(self._lookup, call, self._servers(), filters, args.secrets())
         first = (filters.page - 1) * filters.page_size
         shown = discovered.resources[first : first + filters.page_size]
-        resources = [self._discovery.describe(call, spec, resource) for spec, resource in shown]
+        resources = [describe_resource(self._secret_selector, call.principal, *each) for each in shown]
         paging = {"page": filters.page, "page_size": filters.page_size, "total": len(discovered.resources)}
         errors = [SourceError("", name, error) for name, error in discovered.failed.items()]
         call.denials.extend(each.error for each in errors if each.error.security)
@@ -113,18 +118,22 @@ class Gateway:
         started = time.perf_counter()
         query, given, params = self._query(args), args.secrets(), args.synthesis_params
         resolution = await self._resolve(call, args.sources, args.servers, given)
-        selected = args.provided_context.hits
-        provided = None if selected is None else select_provided_hits(selected, resolution)
-        more: Json = {} if provided is None else {"provided_context": provided.summary()}
+        more: Json = {}
+        provided: list[MergedHit] | None = None
+        if (selected := args.provided_context.hits) is not None:
+            provided = select_provided_hits(selected, resolution)
+            more = {"provided_context": {"used": len(provided), "dropped": len(selected) - len(provided)}}
         if len(resolution.selections) == 1:
             (selection,) = resolution.selections.values()
-            options = SynthesisOptions(params, None if provided is None else provided.for_server())
-            server_answer = await self._answer_of_server(call, query, resolution, options, given)
+            # With the server's own ids and only the contract's fields, since others may be for another server.
+            passed = None if provided is None else [hit_fields(each.hit) for each in provided]
+            asked = replace(query, synthesis_params=params, provided=passed)
+            server_answer = await self._answer_of_server(call, asked, resolution, given)
             if server_answer is not None:
                 truncated = truncate_answer(server_answer, params.get("max_chars"))
                 return server_answer_as_json(started, selection, truncated, resolution.errors, more)
         if provided is not None:
-            found = SearchOutcome(provided.hits, resolution.errors, {}, len(provided.hits))
+            found = SearchOutcome(provided, resolution.errors, {}, len(provided))
             record_sources(call, resolution, found.errors, {})
         else:
             found = await self._search_sources(call, query, resolution, given)
@@ -137,8 +146,8 @@ class Gateway:
 
     async def config(self, call: Call, args: NoArgs) -> Json:
         """Show which servers and sources the caller may use, for a user interface."""
-        discovered = await self._discovery.discover(call, self._servers(), DiscoveryFilters(), {})
-        shown = [(spec, self._discovery.describe(call, spec, each)) for spec, each in discovered.resources]
+        discovered = await discover_sources(self._lookup, call, self._servers(), DiscoveryFilters(), {})
+        shown = [describe_resource(self._secret_selector, call.principal, *each) for each in discovered.resources]
         return overview(call.principal, discovered, shown)
 
     async def connect(self, call: Call, args: ConnectArgs) -> Json:
@@ -209,18 +218,13 @@ class Gateway:
         return found
 
     async def _answer_of_server(
-        self, call: Call, query: RagQuery, resolution: Resolution, options: SynthesisOptions, given: Secrets
+        self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets
     ) -> RagAnswer | None:
         """The answer of the only selected server; None if it writes no answers or fails."""
         (selection,) = resolution.selections.values()
-        name, resources = selection.server.spec.name, selection.resources
-
-        async def ask(server: RagServer) -> RagAnswer | None:
-            with self._secret_selector.use(call.principal, name, given, resources.values()) as secrets:
-                return await server.synthesize(call, query, list(resources), options, secrets)
-
-        result = await ask_all(
-            [selection.server], ask, lambda server: server.spec.timeouts.call_s or self._limits.call_timeout_s
+        name = selection.server.spec.name
+        result = await self._search.ask_selected(
+            call, resolution, given, lambda server, sources, secrets: server.synthesize(call, query, sources, secrets)
         )
         failure, answered = result.failed.get(name), result.answered.get(name)
         took = {name: {"elapsed_ms": result.elapsed_ms[name]}}

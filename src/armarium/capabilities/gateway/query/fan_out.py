@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import anyio
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.model import RagServer
+from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.foundation.errors import ArmariumError
 
 _log = logging.getLogger(__name__)

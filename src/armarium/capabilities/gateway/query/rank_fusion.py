@@ -36,10 +36,8 @@ class RerankPolicy:
 
 
 def fuse(lists: Mapping[str, Sequence[RagHit]]) -> list[MergedHit]:
-    """All hits, best first. Ties are broken by the order of the servers, so servers alternate.
-
-    The same chunk of the same document from two servers is one hit, with the scores of both.
-    """
+    """All hits, best first. Ties are broken by the order of the servers, so servers alternate. The same chunk of the
+    same document from two servers is one hit, with the scores of both."""
     scores: dict[object, float] = {}
     first: dict[object, tuple[int, int, MergedHit]] = {}
     best_possible = len([hits for hits in lists.values() if hits]) / (_DAMPING + 1)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Secrets
 from armarium.capabilities.gateway.query.discovery import in_display_order
-from armarium.capabilities.gateway.query.fan_out import ask_all
+from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit, RerankPolicy, fuse, rerank
-from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
+from armarium.capabilities.gateway.query.source_resolution import Resolution, SourceError
+from armarium.capabilities.gateway.servers.remote import RagServer
+from armarium.capabilities.gateway.servers.response_parser import parse_hit
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,10 @@ class SourceSearch:
     async def search(self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets) -> SearchOutcome:
         """The best hits of all servers, and the sources that failed."""
         selections = resolution.selections
-        servers = in_display_order(selection.server for selection in selections.values())
-        result = await ask_all(
-            servers,
-            lambda server: self._ask(call, query, selections[server.spec.name], given),
-            lambda server: server.spec.timeouts.call_s or self._call_s,
+        result = await self.ask_selected(
+            call, resolution, given, lambda server, sources, secrets: server.search(call, query, sources, secrets)
         )
+        servers = in_display_order(selection.server for selection in selections.values())
         shown = [server.spec.name for server in servers]
         lists = {name: result.answered[name].hits for name in shown if name in result.answered}
         best, is_reranked = fuse(lists), False
@@ -61,10 +64,22 @@ class SourceSearch:
         total = sum(hits.total_found or len(hits.hits) for hits in result.answered.values())
         return SearchOutcome(best[: query.top_k], errors, per_server, total, is_reranked)
 
-    async def _ask(self, call: Call, query: RagQuery, selection: ServerSelection, given: Secrets) -> RagHits:
-        name = selection.server.spec.name
-        with self._secret_selector.use(call.principal, name, given, selection.resources.values()) as secrets:
-            return await selection.server.search(call, query, list(selection.resources), secrets)
+    async def ask_selected(
+        self,
+        call: Call,
+        resolution: Resolution,
+        given: Secrets,
+        ask: Callable[[RagServer, Sequence[str], Secrets], Awaitable[T]],
+    ) -> FanOutResult[T]:
+        """Ask each selected server about its sources, with the secrets for them."""
+
+        async def ask_one(server: RagServer) -> T:
+            name, resources = server.spec.name, resolution.selections[server.spec.name].resources
+            with self._secret_selector.use(call.principal, name, given, resources.values()) as secrets:
+                return await ask(server, list(resources), secrets)
+
+        servers = [selection.server for selection in resolution.selections.values()]
+        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self._call_s)
 
 
 def _summary(hits: RagHits | None, elapsed_ms: float) -> Json:
@@ -100,3 +115,35 @@ def hit_fields(hit: RagHit) -> Json:
         "timestamp": hit.timestamp,
     }
     return {name: value for name, value in described.items() if value is not None}
+
+
+def select_provided_hits(entries: Sequence[Json], resolution: Resolution) -> list[MergedHit]:
+    """Those of a caller's hits that are valid and from the sources of the call. A hit without a source belongs to the
+    only source, if there is one."""
+    origins = _origins(resolution)
+    distinct = set(origins.values())
+    only = next(iter(distinct)) if len(distinct) == 1 else None
+    hits: list[MergedHit] = []
+    for place, entry in enumerate(entries):
+        named = entry.get("resourceId")
+        origin = only if named is None else origins.get(named) if isinstance(named, str) else None
+        if origin is None:
+            continue
+        server, source_id = origin
+        hit = parse_hit({**entry, "resourceId": source_id}, place)
+        if hit is not None:
+            hits.append(MergedHit(hit, server, place + 1, hit.score))
+    return hits
+
+
+def _origins(resolution: Resolution) -> dict[str, tuple[str, str]]:
+    """Server and source by each id that a hit may use: `<server>:<id>`, or the id alone if only one of the servers has
+    it and it cannot be mistaken for the id of another."""
+    origins: dict[str, tuple[str, str]] = {}
+    all_ids = [source_id for selection in resolution.selections.values() for source_id in selection.resources]
+    for name, selection in resolution.selections.items():
+        for source_id in selection.resources:
+            origins[f"{name}:{source_id}"] = (name, source_id)
+            if ":" not in source_id and all_ids.count(source_id) == 1:
+                origins[source_id] = (name, source_id)
+    return origins

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UnauthorizedSource
-from armarium.capabilities.gateway.model import RagServer, Resource, Secrets
+from armarium.capabilities.gateway.model import Resource, Secrets
 from armarium.capabilities.gateway.query.source_lookup import KnownSources, LookupRequest, SourceLookup
+from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.foundation.tools import Call
 
 _MAX_ECHO = 80

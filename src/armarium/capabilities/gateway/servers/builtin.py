@@ -7,19 +7,10 @@ from itertools import zip_longest
 
 import anyio
 
-from armarium.capabilities.gateway.arguments import DiscoveryFilters
+from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec, UiHints
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UpstreamBusy, UpstreamUnavailable
-from armarium.capabilities.gateway.filters import active_filters
-from armarium.capabilities.gateway.model import (
-    RagHit,
-    RagHits,
-    RagQuery,
-    Resource,
-    ResourceList,
-    Secrets,
-    SynthesisOptions,
-)
+from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Resource, ResourceList, Secrets
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection, SearchSource, SourceHit, Sources
@@ -54,10 +45,8 @@ class BuiltInServer:
         return ResourceList(resources)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
-        """Search collections and interleave their hits, since scores of collections are not comparable.
-
-        Chunks have no date, tags or owner, so a filter on these matches nothing.
-        """
+        """Search collections and interleave their hits, since scores of collections are not comparable. Chunks have no
+        date, tags or owner, so a filter on these matches nothing."""
         if unmet := active_filters(query.filters):
             return RagHits([], unmet_filters=unmet)
         found: dict[str, Sequence[SourceHit]] = {}
@@ -81,9 +70,7 @@ class BuiltInServer:
         interleaved = [hit for place in zip_longest(*ranked) for hit in place if hit is not None]
         return RagHits(interleaved[: query.top_k], failed=failures)
 
-    async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> None:
+    async def synthesize(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> None:
         """None: the gateway writes the answers, since it has the hits of all servers."""
 
 

@@ -14,7 +14,6 @@ from armarium.capabilities.gateway.config.files import (
     FILE_NAMES,
     SEARCH_ORDER,
     ServerConfig,
-    ServerSpec,
     read_server_config,
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
@@ -106,13 +105,10 @@ class LiveServers:
         """Publish a change of a server's health."""
         upstream = self.upstreams.get(health.server)
         if upstream is not None:
-            data = {"server": health.server, "state": health.state}
-            await self._events.publish(PublicEvent("server_health_changed", data, self._audience(upstream.spec)))
-
-    def _audience(self, spec: ServerSpec) -> frozenset[str] | None:
-        if spec.groups:
-            return frozenset(spec.groups) | self._admins
-        return self._admins if spec.is_exclusive else None
+            spec, data = upstream.spec, {"server": health.server, "state": health.state}
+            restricted = bool(spec.groups) or spec.is_exclusive
+            audience = self._admins | frozenset(spec.groups) if restricted else None
+            await self._events.publish(PublicEvent("server_health_changed", data, audience))
 
     def signature(self) -> tuple[tuple[int, int, int] | None, ...]:
         """A value that changes whenever one of the files does."""

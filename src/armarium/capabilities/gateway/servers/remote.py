@@ -9,23 +9,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from armarium.capabilities.gateway.access import source_hint
-from armarium.capabilities.gateway.arguments import DiscoveryFilters
+from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
-from armarium.capabilities.gateway.filters import active_filters
-from armarium.capabilities.gateway.model import (
-    RagAnswer,
-    RagHits,
-    RagQuery,
-    Resource,
-    ResourceList,
-    Secrets,
-    SynthesisOptions,
-)
+from armarium.capabilities.gateway.model import RagAnswer, RagHits, RagQuery, Resource, ResourceList, Secrets
 from armarium.capabilities.gateway.secret_parameters import declared_secrets
 from armarium.capabilities.gateway.servers import response_parser
+from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
@@ -72,8 +64,7 @@ class RemoteServer:
             dropped += part.dropped
             synthesis_params |= part.synthesis_params
             # A server without paging repeats its first page; one with paging reports the total.
-            total = response_parser.total_resources(body)
-            if not fresh or total is None or len(resources) + dropped >= total:
+            if not fresh or part.total is None or len(resources) + dropped >= part.total:
                 break
         completed = [_with_hint(each, source_hint(self.spec, each.id)) for each in resources.values()]
         return ResourceList(completed, dropped, synthesis_params)
@@ -83,19 +74,16 @@ class RemoteServer:
         unmet = active_filters(query.filters)
         if unmet and "filters" not in _declared(await self._required_tool(RAW_RESULTS, self._call_s)):
             return RagHits([], unmet_filters=unmet)
-        body = await self._ask(call, RAW_RESULTS, _search_arguments(query, sources), secrets, self._call_s)
+        body = await self._ask(call, RAW_RESULTS, _query_arguments(query, sources), secrets, self._call_s)
         return response_parser.parse_hits(self.spec.name, body, frozenset(sources), query.top_k)
 
     async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
+        self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets
     ) -> RagAnswer | None:
         """Let the server write an answer; None if it does not offer the optional tool."""
         if await self._tool(SYNTHESIZED, self._discover_s) is None:
             return None
-        asked = {**_search_arguments(query, sources), "synthesis_params": options.params or None}
-        if options.provided is not None:
-            asked["provided_context"] = {"hits": list(options.provided)}
-        body = await self._ask(call, SYNTHESIZED, asked, secrets, self._call_s)
+        body = await self._ask(call, SYNTHESIZED, _query_arguments(query, sources), secrets, self._call_s)
         return response_parser.parse_answer(self.spec.name, body)
 
     async def _ask(self, call: Call, tool: str, asked: Json, secrets: Secrets, timeout_s: float) -> Json:
@@ -133,13 +121,15 @@ class RemoteServer:
         return tool
 
 
-def _search_arguments(query: RagQuery, sources: Sequence[str]) -> Json:
+def _query_arguments(query: RagQuery, sources: Sequence[str]) -> Json:
     return {
         "query": query.query,
         "sources": list(sources),
         "top_k": query.top_k,
         "filters": query.filters,
         "ranking": query.ranking,
+        "synthesis_params": query.synthesis_params or None,
+        "provided_context": None if query.provided is None else {"hits": list(query.provided)},
     }
 
 
@@ -162,3 +152,7 @@ def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
 
 def _declared(tool: UpstreamTool) -> Mapping[str, Any]:
     return tool.input_schema.get("properties", {})
+
+
+RagServer = RemoteServer | BuiltInServer
+"""A server with the three tools."""

@@ -29,11 +29,9 @@ class SecretSelector:
     def use(
         self, principal: Principal, server: str, given: Secrets, resources: Iterable[Resource] = ()
     ) -> Generator[Secrets]:
-        """All secrets for a request to the server, with a capability token if its sources require one.
-
-        If the server reports the lent token as expired, it is removed. It stays if the request carried other secrets,
-        or if the caller lent another token since: the report may be about those.
-        """
+        """All secrets for a request to the server, with a capability token if its sources require one. If the server
+        reports the lent token as expired, it is removed. It stays if the request carried other secrets, or if the
+        caller lent another token since: the report may be about those."""
         secrets = {**self._lent_tokens.secrets(principal, server), **given}
         source_ids = [resource.id for resource in resources if resource.auth_mode == "capability"]
         if source_ids and _PARAMETER not in secrets and self._capability_tokens.is_shared:

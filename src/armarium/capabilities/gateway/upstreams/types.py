@@ -1,8 +1,8 @@
-"""Data types of a server behind the gateway: its tools, results, health and limits."""
+"""Data types of a server behind the gateway: its tools, health and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,17 +14,6 @@ rejects calls."""
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives the progress of a call: progress, total, message."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """The result of a tool call."""
-
-    structured: dict[str, Any] | None
-    content: list[dict[str, Any]]
-    """The content blocks as received."""
-    is_error: bool
-    meta: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
