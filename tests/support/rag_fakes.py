@@ -13,19 +13,18 @@ import anyio.lowlevel
 from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolve_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import UpstreamTimeout
-from armarium.capabilities.gateway.model import ConfiguredServer
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
-from armarium.capabilities.gateway.servers.remote import Deadlines
-from armarium.capabilities.gateway.service import Gateway, GatewayPolicy
+from armarium.capabilities.gateway.service import Gateway
+from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
-from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Call
+from armarium.foundation.tools import Call, Relayed
 from armarium.retrieval.sources import Collection, SourceHit, Sources
 from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
 
@@ -61,6 +60,7 @@ class FakeUpstream:
         declares: Sequence[str] = (),
         without: Sequence[str] = (),
     ) -> None:
+        self.spec = ServerSpec("fake", "rag")
         self.resources = list(resources)
         self.hits = list(hits)
         self.asked: list[tuple[str, Json]] = []
@@ -73,7 +73,7 @@ class FakeUpstream:
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
         return self.offered
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> Relayed:
         self.asked.append((tool, dict(arguments)))
         assert timeout_s is not None
         try:
@@ -81,7 +81,7 @@ class FakeUpstream:
                 body = await self.handlers.get(tool, self._usual)({"tool": tool, **arguments})
         except TimeoutError:
             raise UpstreamTimeout("the server did not answer in time") from None
-        result = body if isinstance(body, CallResult) else CallResult(body, [], is_error=False)
+        result = body if isinstance(body, Relayed) else Relayed([], body, is_error=False)
         # As a real upstream does; `test_upstreams.py` checks that it does.
         scrubber = Scrubber(ServerSpec("fake", "rag"))
         with scrubber.hold(arguments):
@@ -149,7 +149,7 @@ def specs(entries: Mapping[str, Json]) -> dict[str, ServerSpec]:
 class Rig:
     """A gateway with its servers, called through the dispatcher, which checks results against their schemas."""
 
-    members: dict[str, ConfiguredServer]
+    members: dict[str, FakeUpstream]
     gateway: Gateway
     dispatcher: Dispatcher
     sources: Sources
@@ -198,21 +198,26 @@ def rig(
     own: Sequence[FakeSource] = (),
     secret: bytes | None = None,
     audit_file: Path | None = None,
-    deadlines: Deadlines | None = None,
+    call_timeout_s: float = 5.0,
+    discover_timeout_s: float = 5.0,
     discovery_kept_s: float = 60.0,
     **parts: Any,
 ) -> Rig:
     """A gateway over these servers."""
     described = specs({name: (entries or {}).get(name, {}) for name in upstreams})
-    members = {name: ConfiguredServer(described[name], upstream) for name, upstream in upstreams.items()}
+    members = dict(upstreams)
+    for name, upstream in members.items():
+        upstream.spec = described[name]
     sources = Sources()
     for source in own:
         sources.register(source)
     lent_tokens = LentTokens(max_ttl_s=3600)
     gateway = Gateway(
-        lambda: members,
+        members.values,
         BuiltInServer(sources),
-        GatewayPolicy(deadlines or Deadlines(5.0, 5.0), discovery_kept_s),
+        GatewayLimits(
+            call_timeout_s=call_timeout_s, discover_timeout_s=discover_timeout_s, discovery_kept_s=discovery_kept_s
+        ),
         lent_tokens,
         CapabilityTokens(secret),
         **parts,

@@ -15,7 +15,7 @@ import anyio
 from armarium.capabilities.gateway.config.entries import Timeouts
 from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
-from armarium.capabilities.gateway.upstreams.upstream import Upstream
+from armarium.capabilities.gateway.upstreams.upstream import Upstream, UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.waiting import DEADLINE_S as TIMEOUT_S
 from support.waiting import eventually
@@ -27,6 +27,13 @@ SLOW_S = 4.0
 HOSTILE = Path(__file__).with_name("hostile_upstream.py")
 
 LIMITS = UpstreamLimits(connect_timeout_s=TIMEOUT_S, call_timeout_s=TIMEOUT_S, max_answer_bytes=1_000_000)
+
+
+def with_limits(
+    limits: UpstreamLimits = LIMITS, *, breaker: Mapping[str, Any] | None = None, **changed: Any
+) -> UpstreamLimits:
+    """The limits with some of them changed."""
+    return limits.model_copy(update={**changed, "breaker": limits.breaker.model_copy(update=breaker)})
 
 
 def hostile_process(*flags: str, name: str = "hostile", env: Mapping[str, str] | None = None) -> ServerSpec:
@@ -63,7 +70,7 @@ async def hostile(transport: str) -> AsyncGenerator[ServerSpec]:
 @asynccontextmanager
 async def served(spec: ServerSpec, limits: UpstreamLimits = LIMITS, **listeners: Any) -> AsyncGenerator[Upstream]:
     """The server as an upstream."""
-    async with UpstreamSet(limits, drain_s=TIMEOUT_S, **listeners) as upstreams:
+    async with UpstreamSet(limits, UpstreamListeners(**listeners), drain_s=TIMEOUT_S) as upstreams:
         await upstreams.apply({spec.name: spec})
         upstream = upstreams.get(spec.name)
         assert upstream is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.model import ConfiguredServer
 from support.rag_fakes import ANNA, LEX, NOBODY, FakeSource, FakeUpstream, hit, own_hit, resource, rig
 
 TWO_SOURCES = {
@@ -84,8 +85,7 @@ async def test_losing_a_group_counts_at_the_next_call() -> None:
     upstream = docs()
     served = rig({"docs": upstream}, {"docs": TWO_SOURCES})
     assert await served.hits(LEX, "docs:law")
-    stricter = rig({"docs": upstream}, {"docs": {**TWO_SOURCES, "groups": ["admin"]}}).members["docs"]
-    served.members["docs"] = stricter
+    upstream.spec = replace(upstream.spec, groups=("admin",))
     assert (await served.refusal(LEX, RAW_RESULTS, query="q", sources=["docs:law"]))["code"] == "unauthorized_source"
 
 
@@ -133,9 +133,7 @@ async def test_a_disabled_server_is_nobodys() -> None:
 
 
 async def test_a_server_of_the_other_file_offers_no_sources() -> None:
-    from dataclasses import replace
-
-    served = rig({"docs": docs()})
-    member = served.members["docs"]
-    served.members["docs"] = ConfiguredServer(replace(member.spec, kind="generic"), member.upstream)
+    upstream = docs()
+    served = rig({"docs": upstream})
+    upstream.spec = replace(upstream.spec, kind="generic")
     assert await served.ids(ANNA) == []

@@ -6,8 +6,7 @@ from typing import Any
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamUnavailable
-from armarium.capabilities.gateway.model import ConfiguredServer
-from armarium.capabilities.gateway.upstreams.types import CallResult
+from armarium.foundation.tools import Relayed
 from support.rag_fakes import ANNA, FakeSource, FakeUpstream, resource, rig
 
 Json = dict[str, Any]
@@ -16,7 +15,7 @@ Json = dict[str, Any]
 class Dead(FakeUpstream):
     """A server that is not there."""
 
-    async def call(self, tool: str, arguments: Any, *, timeout_s: float | None = None) -> CallResult:
+    async def call(self, tool: str, arguments: Any, *, timeout_s: float | None = None) -> Relayed:
         raise UpstreamUnavailable("dead cannot be reached")
 
 
@@ -83,7 +82,9 @@ async def test_an_id_that_nobody_heard_of_is_not_blamed_on_a_server_that_does_no
 async def test_a_bare_id_that_a_server_told_before_it_died_is_unavailable_and_not_invalid() -> None:
     served = rig({"one": FakeUpstream([resource("a")])}, discovery_kept_s=0)
     assert await served.ids(ANNA) == ["one:a"]
-    served.members["one"] = ConfiguredServer(served.members["one"].spec, Dead())
+    dead = Dead()
+    dead.spec = served.members["one"].spec
+    served.members["one"] = dead
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["a"])
     assert (refused["code"], refused["retryable"]) == ("backend_unavailable", True)
 

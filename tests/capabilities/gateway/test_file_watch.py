@@ -9,11 +9,13 @@ from pathlib import Path
 
 import anyio
 
-from armarium.capabilities.gateway.admin.service import Administration
-from armarium.capabilities.gateway.servers.live_servers import LiveServers, WatchIntervals
+from armarium.capabilities.gateway.admin.service import Administration, PutServerArgs
+from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.foundation.events import Events, PublicEvent
+from armarium.foundation.tools import Call
+from support.rag_fakes import ANNA
 from support.waiting import eventually
 
 ENTRY = {"command": "never-started", "enabled": False}
@@ -36,8 +38,8 @@ class Watched:
         events = Events()
         self.published: list[str] = []
         events.subscribe(PublicEvent, self._note)
-        intervals = WatchIntervals(check_s=0.01, settle_s=0.01)
-        self.servers = CountedServers(config_dir, upstreams, events, admin_group="admin", intervals=intervals)
+        pauses = {"check_s": 0.01, "settle_s": 0.01}
+        self.servers = CountedServers(config_dir, upstreams, events, admin_group="admin", **pauses)
 
     async def _note(self, event: PublicEvent) -> None:
         self.published.append(event.name)
@@ -63,7 +65,8 @@ async def test_a_change_by_an_administrator_is_published_once(tmp_path: Path) ->
     async with watched(tmp_path) as watcher:
         administration = Administration(watcher.servers)
         for number in (1, 2):
-            await administration.put_server("one", "generic", ENTRY | {"description": f"number {number}"})
+            entry = ENTRY | {"description": f"number {number}"}
+            await administration.put_server(Call(ANNA), PutServerArgs(server="one", kind="generic", entry=entry))
             await watcher.checked_again()
             assert watcher.published.count("server_registry_updated") == number
 

@@ -12,7 +12,7 @@ import pytest
 
 from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
 from armarium.capabilities.gateway.upstreams.http import RequestErrorTransport
-from armarium.capabilities.gateway.upstreams.notifications import NotificationStream
+from armarium.capabilities.gateway.upstreams.sse import NotificationStream
 from support.waiting import eventually
 
 LIMIT_BYTES = 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,22 +12,24 @@ from armarium.capabilities.gateway.config.files import ServerSpec, StdioTranspor
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.client import connected
 from support.gateway_server import HOSTILE, headers_of, started
-from support.upstreams import LIMITS, SLOW_S, TIMEOUT_S, hostile_process
+from support.upstreams import LIMITS, SLOW_S, TIMEOUT_S, hostile_process, with_limits
 from support.waiting import eventually
 
 ABSENT = ServerSpec("absent", "generic", StdioTransport("/nowhere/at-all"))
 
 
 class Counted:
-    """Servers whose requests are record_request."""
+    """Servers whose requests are counted."""
 
     def __init__(self, limits: UpstreamLimits = LIMITS) -> None:
         self.registry = CollectorRegistry()
         metrics = GatewayMetrics(self.registry, lambda: self.upstreams.health())
-        self.upstreams = UpstreamSet(limits, drain_s=TIMEOUT_S, on_request=metrics.record_request)
+        listeners = UpstreamListeners(on_request=metrics.record_request)
+        self.upstreams = UpstreamSet(limits, listeners, drain_s=TIMEOUT_S)
 
     async def call(self, server: str, tool: str, timeout_s: float | None = None, **arguments: object) -> None:
         upstream = self.upstreams.get(server)
@@ -58,25 +59,25 @@ class Counted:
 
 
 async def test_every_call_is_counted_by_how_it_ended() -> None:
-    record_request = Counted()
-    async with record_request.upstreams as upstreams:
+    counted = Counted()
+    async with counted.upstreams as upstreams:
         await upstreams.apply({"hostile": hostile_process()})
         upstream = upstreams.get("hostile")
         assert upstream is not None
-        assert record_request.state("hostile") == ["idle"]
+        assert counted.state("hostile") == ["idle"]
         await upstream.tools()
-        await record_request.call("hostile", "echo")
-        await record_request.call("hostile", "fail")
+        await counted.call("hostile", "echo")
+        await counted.call("hostile", "fail")
         for tool in ("refuse", "lie", "never"):
             with pytest.raises(GatewayError):
-                await record_request.call("hostile", tool, timeout_s=SLOW_S, message="no")
+                await counted.call("hostile", tool, timeout_s=SLOW_S, message="no")
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(record_request.call, "hostile", "never")
+                tasks.start_soon(counted.call, "hostile", "never")
                 await eventually(lambda: upstream.health().in_flight == 1)
                 scope.cancel()
-        await record_request.call("hostile", "echo")
-        assert record_request.requests("hostile") == {
+        await counted.call("hostile", "echo")
+        assert counted.requests("hostile") == {
             ("list", "success"): 1,
             ("call", "success"): 2,
             ("call", "error"): 1,
@@ -85,13 +86,13 @@ async def test_every_call_is_counted_by_how_it_ended() -> None:
             ("call", "backend_timeout"): 1,
             ("call", "cancelled"): 1,
         }
-        assert record_request.timed("hostile") == 8
-        assert record_request.state("hostile") == ["ready"]
+        assert counted.timed("hostile") == 8
+        assert counted.state("hostile") == ["ready"]
 
 
 async def test_a_server_that_cannot_be_reached_is_counted_whether_or_not_it_was_tried() -> None:
-    record_request = Counted(replace(LIMITS, breaker_failures=1, breaker_open_s=TIMEOUT_S))
-    async with record_request.upstreams as upstreams:
+    counted = Counted(with_limits(breaker={"failures": 1, "open_s": TIMEOUT_S}))
+    async with counted.upstreams as upstreams:
         await upstreams.apply({"absent": ABSENT})
         upstream = upstreams.get("absent")
         assert upstream is not None
@@ -99,15 +100,15 @@ async def test_a_server_that_cannot_be_reached_is_counted_whether_or_not_it_was_
             with pytest.raises(GatewayError):
                 await upstream.tools()
         with pytest.raises(GatewayError, match="calls are rejected"):
-            await record_request.call("absent", "echo")
-        assert record_request.requests("absent") == {
+            await counted.call("absent", "echo")
+        assert counted.requests("absent") == {
             ("list", "backend_unavailable"): 2,
             ("call", "backend_unavailable"): 1,
         }
         assert upstream.health().connections == 1
-        assert record_request.state("absent") == ["open"]
+        assert counted.state("absent") == ["open"]
         await upstreams.apply({})
-        assert record_request.state("absent") == [], "a server that is gone is in no state"
+        assert counted.state("absent") == [], "a server that is gone is in no state"
 
 
 async def test_the_server_shows_the_numbers_of_generic_servers_too(tmp_path: Path) -> None:

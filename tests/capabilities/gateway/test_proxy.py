@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -16,7 +17,7 @@ from armarium.capabilities.gateway.servers.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.tools import Call
+from armarium.foundation.tools import Call, ToolSpec
 from support.client import connected
 from support.gateway_server import HOSTILE, GatewayServer, rag_entry, started
 from support.rag_fakes import ANNA
@@ -36,10 +37,15 @@ def reload(server: GatewayServer) -> None:
         assert admin.post("/admin/mcp/reload").status_code == 200
 
 
-async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_anything(server: GatewayServer) -> None:
+async def serve_hostile(server: GatewayServer) -> None:
+    """Serve the hostile server as `odd`, until its tools are listed."""
     server.write("mcp.json", {"odd": HOSTILE})
     reload(server)
     await server.tools_become("anna", lambda names: "odd.echo" in names)
+
+
+async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_anything(server: GatewayServer) -> None:
+    await serve_hostile(server)
     async with connected(server.process.url, key="key-of-anna") as client:
         said = await client.mcp.call_tool("odd.echo", {"username": "root", "other": 1})
         assert said.structured_content == {"username": "anna", "other": 1}
@@ -59,24 +65,14 @@ async def test_a_name_that_a_tool_requires_need_not_be_said(server: GatewayServe
         assert not (await client.mcp.call_tool(tool.name, {})).is_error
 
 
-async def test_what_a_failed_tool_says_does_not_say_a_secret_back(server: GatewayServer) -> None:
-    server.write("mcp.json", {"odd": HOSTILE})
-    reload(server)
-    await server.tools_become("anna", lambda names: "odd.fail" in names)
+@pytest.mark.parametrize("secret", [CANARY, "abc"])
+async def test_what_a_failed_tool_says_does_not_say_a_secret_back(server: GatewayServer, secret: str) -> None:
+    await serve_hostile(server)
     async with connected(server.process.url, key="key-of-anna") as client:
-        failed = await client.mcp.call_tool("odd.fail", {"bearer": CANARY})
+        failed = await client.mcp.call_tool("odd.fail", {"bearer": secret})
     assert failed.is_error
     assert failed.structured_content == {"wrong": {"bearer": "[removed]"}}
     assert CANARY not in failed.model_dump_json()
-
-
-async def test_nor_a_secret_of_a_few_letters(server: GatewayServer) -> None:
-    server.write("mcp.json", {"odd": HOSTILE})
-    reload(server)
-    await server.tools_become("anna", lambda names: "odd.fail" in names)
-    async with connected(server.process.url, key="key-of-anna") as client:
-        failed = await client.mcp.call_tool("odd.fail", {"bearer": "abc"})
-    assert failed.structured_content == {"wrong": {"bearer": "[removed]"}}
 
 
 async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(server: GatewayServer) -> None:
@@ -119,9 +115,7 @@ def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_it
 
 
 async def test_how_far_a_tool_is_reaches_whoever_called_it(server: GatewayServer) -> None:
-    server.write("mcp.json", {"odd": HOSTILE})
-    reload(server)
-    await server.tools_become("anna", lambda names: "odd.progress" in names)
+    await serve_hostile(server)
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -172,12 +166,29 @@ class Servers:
         self.listener(ServerChanges(changed=(server.name,)))
 
 
-async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_its_own() -> None:
-    first, second = Server("generic"), Server("generic")
-    servers = Servers(first)
+@asynccontextmanager
+async def provided(servers: Servers) -> AsyncGenerator[ProxyToolProvider]:
+    """The tools of the one server, kept current."""
     tool_provider = ProxyToolProvider(cast(LiveServers, servers))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(tool_provider.keep_current)
+        yield tool_provider
+        tasks.cancel_scope.cancel()
+
+
+async def listed_tool(servers: Servers, tool_provider: ProxyToolProvider) -> ToolSpec:
+    """The one tool, once it is listed."""
+    servers.server.may_tell.set()
+    servers.become(servers.server)
+    await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
+    (tool,) = tool_provider.tools_for(ANNA)
+    return tool
+
+
+async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_its_own() -> None:
+    first, second = Server("generic"), Server("generic")
+    servers = Servers(first)
+    async with provided(servers) as tool_provider:
         servers.become(first)
         await eventually(lambda: first.is_asked)
         servers.become(second)
@@ -186,19 +197,12 @@ async def test_tools_that_are_told_when_another_has_the_name_are_not_taken_for_i
         assert tool_provider.tools_for(ANNA) == []
         second.may_tell.set()
         await eventually(lambda: [tool.name for tool in tool_provider.tools_for(ANNA)] == ["one.look"])
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_on_what_is_a_rag_server_now() -> None:
-    server = Server("generic")
-    server.may_tell.set()
-    servers = Servers(server)
-    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_current)
-        servers.become(server)
-        await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
-        (tool,) = tool_provider.tools_for(ANNA)
+    servers = Servers(Server("generic"))
+    async with provided(servers) as tool_provider:
+        tool = await listed_tool(servers, tool_provider)
         servers.server = Server("rag")
         assert tool_provider.tools_for(ANNA) == []
         with pytest.raises(UpstreamUnavailable, match="no longer served"):
@@ -206,18 +210,26 @@ async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_on_what_is_a_ra
         servers.become(servers.server)
         servers.server = Server("generic")
         assert tool_provider.tools_for(ANNA) == [], "they were dropped, not hidden"
-        tasks.cancel_scope.cancel()
+
+
+async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_by_whoever_may_not_see_its_server_now() -> None:
+    servers = Servers(Server("generic"))
+    async with provided(servers) as tool_provider:
+        tool = await listed_tool(servers, tool_provider)
+        servers.server.groups = ("legal",)
+        with pytest.raises(UpstreamUnavailable, match="no longer served"):
+            await tool.run(Call(ANNA, Cancellation(None)), {})
 
 
 async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go() -> None:
     server = Server("generic")
     server.may_tell.set()
     servers = Servers(server)
-    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
-    seen: list[list[str]] = []
-    stop_listening = tool_provider.on_change(lambda: seen.append([tool.name for tool in tool_provider.tools_for(ANNA)]))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_current)
+    async with provided(servers) as tool_provider:
+        seen: list[list[str]] = []
+        stop_listening = tool_provider.on_change(
+            lambda: seen.append([tool.name for tool in tool_provider.tools_for(ANNA)])
+        )
         servers.become(server)
         await eventually(lambda: seen[-1:] == [["one.look"]])
         servers.become(Server("rag"))
@@ -227,20 +239,3 @@ async def test_whoever_shows_the_tools_is_told_when_they_come_and_when_they_go()
         servers.become(server)
         await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
         assert len(seen) == told
-        tasks.cancel_scope.cancel()
-
-
-async def test_a_tool_that_was_listed_a_moment_ago_is_not_called_by_whoever_may_not_see_its_server_now() -> None:
-    server = Server("generic")
-    server.may_tell.set()
-    servers = Servers(server)
-    tool_provider = ProxyToolProvider(cast(LiveServers, servers))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(tool_provider.keep_current)
-        servers.become(server)
-        await eventually(lambda: bool(tool_provider.tools_for(ANNA)))
-        (tool,) = tool_provider.tools_for(ANNA)
-        server.groups = ("legal",)
-        with pytest.raises(UpstreamUnavailable, match="no longer served"):
-            await tool.run(Call(ANNA, Cancellation(None)), {})
-        tasks.cancel_scope.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,13 +14,13 @@ from armarium.capabilities.gateway.errors import (
     UpstreamUnavailable,
 )
 from support.upstreams import (
-    LIMITS,
     SHORT_S,
     TIMEOUT_S,
     facts,
     hostile_address,
     hostile_process,
     served,
+    with_limits,
     with_timeouts,
     works,
 )
@@ -60,7 +59,7 @@ async def test_an_address_that_dies_fails_fast_and_works_again_when_it_is_back()
     async with hostile_address() as spec:
         assert isinstance(spec.transport, HttpTransport)
         port = spec.transport.url.rpartition(":")[2].removesuffix("/mcp")
-        async with served(spec, replace(LIMITS, breaker_failures=10)) as upstream:
+        async with served(spec, with_limits(breaker={"failures": 10})) as upstream:
             await works(upstream)
             with pytest.raises(UpstreamUnavailable):
                 await upstream.call("die", {})
@@ -71,7 +70,7 @@ async def test_an_address_that_dies_fails_fast_and_works_again_when_it_is_back()
                 await works(upstream)
 
 
-LONG_PAUSES = replace(LIMITS, first_pause_s=TIMEOUT_S)
+LONG_PAUSES = with_limits(first_pause_s=TIMEOUT_S)
 """However slow the machine, the next call comes within the pause."""
 
 
@@ -111,7 +110,7 @@ async def test_a_server_that_says_nothing_costs_the_time_to_connect_once() -> No
 async def test_those_who_waited_for_their_turn_while_an_attempt_failed_make_no_other() -> None:
     spec = with_timeouts(hostile_process("--silent"), connect_s=SHORT_S)
     failures: list[str] = []
-    async with served(spec, replace(LONG_PAUSES, concurrency=1)) as upstream:
+    async with served(spec, with_limits(LONG_PAUSES, concurrency_per_server=1)) as upstream:
 
         async def caller() -> None:
             with pytest.raises(GatewayError) as caught:

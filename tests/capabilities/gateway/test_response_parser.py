@@ -20,8 +20,8 @@ from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.query.rank_fusion import fuse
 from armarium.capabilities.gateway.query.search import hit_as_json
 from armarium.capabilities.gateway.servers import response_parser
-from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.tools import Relayed
 from support.rag_fakes import ANNA, FakeUpstream, hit, resource, rig
 
 KEYS = [
@@ -48,7 +48,7 @@ BODIES = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=6)
 
 
 def _answered(body: Any) -> dict[str, Any]:
-    return response_parser.parse_body("s", CallResult(body, [], is_error=False))
+    return response_parser.parse_body("s", Relayed([], body, is_error=False))
 
 
 @given(BODIES)
@@ -96,7 +96,7 @@ def test_whatever_is_let_through_fits_what_we_promise(entries: list[Any]) -> Non
 async def test_a_server_without_structured_answers_is_read_from_its_text() -> None:
     said = json.dumps({"results": {"hits": [hit("h", "a", 1.0)]}})
     upstream = FakeUpstream([resource("a")])
-    upstream.say(RAW_RESULTS, CallResult(None, [{"type": "text", "text": said}], is_error=False))
+    upstream.say(RAW_RESULTS, Relayed([{"type": "text", "text": said}], None, is_error=False))
     assert [each["id"] for each in await rig({"one": upstream}).hits(ANNA, "a")] == ["h"]
 
 
@@ -131,7 +131,7 @@ def test_what_a_server_says_is_repeated_shortly_and_on_one_line() -> None:
 
 def test_an_error_without_a_code_of_the_contract_says_that_the_server_failed() -> None:
     with pytest.raises(UpstreamProtocol):
-        response_parser.parse_body("s", CallResult(None, [{"type": "text", "text": "Traceback"}], is_error=True))
+        response_parser.parse_body("s", Relayed([{"type": "text", "text": "Traceback"}], None, is_error=True))
     with pytest.raises(UpstreamProtocol):
         _answered({"error": "the disk is full"})
 

@@ -12,8 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from schemathesis import GenerationMode
 
-from armarium.capabilities.gateway.admin.service import Administration
-from armarium.capabilities.gateway.admin.tools import administration_routes
+from armarium.capabilities.gateway.admin.service import Administration, administration_routes
 from armarium.capabilities.gateway.config.entries import DataSource, ServerEntry
 from armarium.capabilities.gateway.tools import SESSION_TOOLS, TOOLS, gateway_routes
 from armarium.surfaces.web.openapi import openapi_document

@@ -10,12 +10,10 @@ import pytest
 from armarium.capabilities.gateway.contract import CONTRACT_VERSION, DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamTimeout, UpstreamUnavailable
 from armarium.capabilities.gateway.model import RagHit
-from armarium.capabilities.gateway.query.rank_fusion import fuse
-from armarium.capabilities.gateway.query.search import RerankPolicy
+from armarium.capabilities.gateway.query.rank_fusion import RerankPolicy, fuse
 from armarium.capabilities.gateway.query.source_cache import SourceCache
-from armarium.capabilities.gateway.servers.remote import Deadlines
-from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.capabilities.store.errors import RateLimited
+from armarium.foundation.tools import Relayed
 from support.rag_fakes import ANNA, LEX, FakeSource, FakeUpstream, hit, own_hit, resource, rig, specs
 
 
@@ -114,7 +112,7 @@ async def test_a_server_that_hangs_outside_of_its_calls_is_left_behind_too() -> 
             await anyio.sleep_forever()
             raise AssertionError
 
-    served = rig({"one": wiki("a", 1.0), "slow": Hanging()}, deadlines=Deadlines(5.0, 0.05))
+    served = rig({"one": wiki("a", 1.0), "slow": Hanging()}, discover_timeout_s=0.05)
     answer = await served.answer(ANNA, RAW_RESULTS, query="q", sources=["a", "slow:b"])
     assert [error["code"] for error in answer["meta_data"]["errors"]] == ["backend_unavailable"]
 
@@ -132,7 +130,7 @@ GARBAGE = [
 @pytest.mark.parametrize("body", GARBAGE)
 async def test_garbage_of_one_server_is_an_error_or_nothing_of_that_server_alone(body: object) -> None:
     broken = wiki("b")
-    broken.say(RAW_RESULTS, CallResult(body, [{"type": "text", "text": "{not json"}], is_error=False))
+    broken.say(RAW_RESULTS, Relayed([{"type": "text", "text": "{not json"}], body, is_error=False))
     served = rig({"one": wiki("a", 1.0), "broken": broken})
     answer = await served.answer(ANNA, RAW_RESULTS, query="q", sources=["a", "broken:b"])
     assert [each["server"] for each in answer["results"]["hits"]] == ["one"]
@@ -243,7 +241,7 @@ async def test_a_mistyped_id_does_not_wait_for_every_server_again_and_again() ->
 async def test_a_server_that_did_not_answer_is_waited_for_again_only_by_its_name() -> None:
     quick, slow = wiki("a", 1.0), wiki("b", 1.0)
     slow.handlers[DISCOVER] = lambda asked: anyio.sleep_forever()
-    served = rig({"quick": quick, "slow": slow}, deadlines=Deadlines(0.05, 0.05))
+    served = rig({"quick": quick, "slow": slow}, call_timeout_s=0.05, discover_timeout_s=0.05)
     for _ in range(3):
         assert await served.hits(ANNA, "a")
         refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["mistyped"])
@@ -256,7 +254,7 @@ async def test_a_server_that_did_not_answer_is_waited_for_again_only_by_its_name
 
 async def test_a_server_that_is_silent_after_a_mistyped_id_is_still_searched_for_what_it_told_of() -> None:
     first, second = wiki("a", 1.0), wiki("b", 1.0)
-    served = rig({"one": first, "two": second}, deadlines=Deadlines(5.0, 0.05))
+    served = rig({"one": first, "two": second}, discover_timeout_s=0.05)
     assert await served.hits(ANNA, "b")
     second.handlers[DISCOVER] = lambda asked: anyio.sleep_forever()
     await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["mistyped"])

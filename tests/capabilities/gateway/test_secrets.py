@@ -14,11 +14,11 @@ from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHE
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS, scrub
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier, server_key
 from armarium.capabilities.gateway.tokens.lent_tokens import LentToken, LentTokens
-from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import log_as_json
+from armarium.foundation.tools import Relayed
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller
@@ -182,7 +182,7 @@ def _echo_in_code(upstream: FakeUpstream) -> None:
 
 def _echo_in_text(upstream: FakeUpstream) -> None:
     said = [{"type": "text", "text": f"Traceback: KeyError {CANARY}"}]
-    upstream.say(RAW_RESULTS, CallResult(None, said, is_error=True))
+    upstream.say(RAW_RESULTS, Relayed(said, None, is_error=True))
 
 
 @pytest.mark.parametrize("failure", [_echo_in_answer, _echo_in_error, _echo_in_code, _echo_in_text])
@@ -325,7 +325,7 @@ async def lent_again(after: Json) -> dict[str, str]:
     served.members.update(rig({"one": wiki("bearer")}, {"one": after}).members)
     served.gateway.servers_changed()
     await served.hits(ANNA, "one:a", "two:a")
-    told = {name: member.upstream.calls_of(RAW_RESULTS)[0].get("bearer", "") for name, member in served.members.items()}
+    told = {name: member.calls_of(RAW_RESULTS)[0].get("bearer", "") for name, member in served.members.items()}
     assert told["two"] == CANARY, "the other server is as it was"
     return told
 

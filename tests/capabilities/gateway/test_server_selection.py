@@ -54,8 +54,7 @@ async def test_an_id_that_two_servers_have_is_looked_for_at_the_one_that_is_name
 async def test_other_servers_are_not_even_asked() -> None:
     served = two_of_the_same_id()
     await served.hits(ANNA, "files", servers=["fog"])
-    law: Any = served.members["law"].upstream
-    assert law.asked == []
+    assert served.members["law"].asked == []
 
 
 async def test_an_id_with_its_server_is_that_servers_whichever_are_named() -> None:
@@ -76,8 +75,7 @@ async def test_a_server_that_the_caller_may_not_see_is_as_good_as_none(name: str
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["files"], servers=[name])
     assert refused["code"] == "invalid_source"
     assert refused["message"] == "there is no server in which to look up the source 'files'"
-    hidden: Any = served.members["hidden"].upstream
-    assert hidden.asked == []
+    assert served.members["hidden"].asked == []
 
 
 def test_a_server_of_the_contract_is_not_asked_for_servers() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -14,7 +13,6 @@ from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, 
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from support.upstreams import (
-    LIMITS,
     SHORT_S,
     SLOW_S,
     TIMEOUT_S,
@@ -26,18 +24,19 @@ from support.upstreams import (
     is_running,
     run_out_of_time_to_start,
     served,
+    with_limits,
     works,
 )
 from support.waiting import eventually
 
 TRANSPORTS = ["stdio", "http", "events"]
-LONG_BREAK = replace(LIMITS, breaker_open_s=10 * TIMEOUT_S)
-SHORT_BREAK = replace(LIMITS, breaker_open_s=SHORT_S)
+LONG_BREAK = with_limits(breaker={"open_s": 10 * TIMEOUT_S})
+SHORT_BREAK = with_limits(breaker={"open_s": SHORT_S})
 
 
 def every_ping_counts(limits: UpstreamLimits) -> UpstreamLimits:
     """However late a busy machine sends it; `test_liveness.py` is about pings that are sent late."""
-    return replace(limits, ping_required_share=0.0)
+    return with_limits(limits, ping_required_share=0.0)
 
 
 async def frozen_pid(upstream: Upstream) -> int:
@@ -66,7 +65,7 @@ async def test_a_server_that_hangs_costs_its_deadline_once_and_then_nothing(tran
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_slow_calls_cost_their_own_callers_alone(transport: str) -> None:
-    limits = replace(LONG_BREAK, breaker_failures=1)
+    limits = with_limits(LONG_BREAK, breaker={"failures": 1})
     async with hostile(transport) as spec, served(spec, limits) as upstream:
         await works(upstream)
         async with anyio.create_task_group() as callers:
@@ -113,7 +112,9 @@ async def test_an_address_that_hung_is_used_again_when_it_is_back() -> None:
 
 
 async def test_those_who_waited_for_their_turn_when_it_fell_silent_do_not_try_it_again() -> None:
-    async with served(hostile_process(), every_ping_counts(replace(LONG_BREAK, concurrency=1))) as upstream:
+    async with served(
+        hostile_process(), every_ping_counts(with_limits(LONG_BREAK, concurrency_per_server=1))
+    ) as upstream:
         await frozen_pid(upstream)
         failures: list[str] = []
 
@@ -151,7 +152,7 @@ async def test_a_server_that_is_no_longer_wanted_is_not_waited_for_until_its_bre
 
 
 async def test_a_server_that_keeps_dying_is_left_alone_and_mended_after_the_break() -> None:
-    async with served(hostile_process(), replace(SHORT_BREAK, breaker_failures=2)) as upstream:
+    async with served(hostile_process(), with_limits(SHORT_BREAK, breaker={"failures": 2})) as upstream:
         await works(upstream)
         for _ in range(2):
             with pytest.raises(UpstreamUnavailable):

@@ -32,6 +32,7 @@ from support.upstreams import (
     hostile_process,
     run_out_of_time_to_start,
     served,
+    with_limits,
     works,
 )
 from support.waiting import eventually
@@ -173,7 +174,7 @@ async def test_arguments_that_cannot_be_written_fail_their_own_call_alone(upstre
     async with anyio.create_task_group() as callers:
         callers.start_soon(slow)
         await eventually(lambda: upstream.health().in_flight == 1)
-        for _ in range(LIMITS.breaker_failures):
+        for _ in range(LIMITS.breaker.failures):
             with pytest.raises(UpstreamRefused) as caught:
                 await upstream.call("echo", {"text": f"{CANARY} \ud800"})
             assert CANARY not in str(caught.value)
@@ -204,7 +205,7 @@ async def test_what_a_failed_tool_says_is_told_without_the_callers_secrets(upstr
 
 
 async def test_notifications_arrive_from_a_server_that_refused_the_stream_at_first() -> None:
-    limits = replace(LIMITS, notification_retry_s=0.01)
+    limits = with_limits(notification_retry_s=0.01)
     changed = anyio.Event()
 
     async def note(server: str) -> None:
@@ -270,7 +271,7 @@ async def test_new_tools_are_noticed(transport: str) -> None:
 
 
 async def test_no_more_calls_run_at_a_time_than_allowed_and_the_rest_wait_their_turn() -> None:
-    async with served(hostile_process(), replace(LIMITS, concurrency=2)) as upstream:
+    async with served(hostile_process(), with_limits(concurrency_per_server=2)) as upstream:
         await works(upstream)
         async with anyio.create_task_group() as callers:
             for _ in range(2):
@@ -283,7 +284,7 @@ async def test_no_more_calls_run_at_a_time_than_allowed_and_the_rest_wait_their_
 
 
 async def test_a_call_that_never_had_its_turn_opens_no_breaker() -> None:
-    async with served(hostile_process(), replace(LIMITS, concurrency=1)) as upstream:
+    async with served(hostile_process(), with_limits(concurrency_per_server=1)) as upstream:
         await works(upstream)
         pid = upstream.health().pid
         assert pid is not None
@@ -300,7 +301,7 @@ async def test_a_call_that_never_had_its_turn_opens_no_breaker() -> None:
 
 
 async def test_more_callers_than_may_wait_are_turned_away_at_once() -> None:
-    async with served(hostile_process(), replace(LIMITS, concurrency=1, waiting=0)) as upstream:
+    async with served(hostile_process(), with_limits(concurrency_per_server=1, waiting=0)) as upstream:
         await works(upstream)
         async with anyio.create_task_group() as callers:
             callers.start_soon(upstream.call, "never", {})

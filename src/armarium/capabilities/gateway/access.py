@@ -10,11 +10,9 @@ from armarium.foundation.identity import Principal
 
 
 def may_see_server(principal: Principal, spec: ServerSpec) -> bool:
-    """Whether a caller may see and use a server.
-
-    The caller must be in one of the server's groups; names are case-sensitive. A server without groups is visible to
-    all callers, unless it is exclusive: then it is visible to none.
-    """
+    """Whether a caller may see and use a server. The caller must be in one of the server's groups; names are
+    case-sensitive. A server without groups is visible to all callers, unless it is exclusive: then it is visible to
+    none."""
     if not spec.enabled:
         return False
     if not spec.groups:
@@ -23,11 +21,8 @@ def may_see_server(principal: Principal, spec: ServerSpec) -> bool:
 
 
 def may_use_source(principal: Principal, spec: ServerSpec, source_id: str, resource: Resource | None = None) -> bool:
-    """Whether a caller may search a source.
-
-    The server must be visible to the caller, and both the groups in the configuration and the groups that the server
-    reports for the source must allow it.
-    """
+    """Whether a caller may search a source. The server must be visible to the caller, and both the groups in the
+    configuration and the groups that the server reports for the source must allow it."""
     if not may_see_server(principal, spec):
         return False
     hint = source_hint(spec, source_id)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from armarium.capabilities.gateway.config.files import (
     SEARCH_ORDER,
-    ServerSpec,
     StdioTransport,
     has_config_folder,
     read_server_config,
@@ -39,13 +38,7 @@ def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[C
     enabled = [spec for spec in config.servers.values() if spec.enabled]
     yield CheckResult("gateway servers", "ok", f"{len(enabled)} of {len(config.servers)} enabled")
     for spec in enabled:
-        if (missing := _missing_program(spec)) is not None:
-            detail = f"{spec.name} runs {missing}, which does not exist"
+        program = spec.transport
+        if isinstance(program, StdioTransport) and not shutil.which(program.command, path=program.env.get("PATH")):
+            detail = f"{spec.name} runs {program.command}, which does not exist"
             yield CheckResult("gateway servers", "warn", detail, "install it, or correct `command`")
-
-
-def _missing_program(spec: ServerSpec) -> str | None:
-    if not isinstance(spec.transport, StdioTransport):
-        return None
-    path = spec.transport.env.get("PATH")
-    return None if shutil.which(spec.transport.command, path=path) else spec.transport.command

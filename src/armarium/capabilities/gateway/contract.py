@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from armarium import __version__
+from armarium.capabilities.gateway.arguments import DEFAULT_PAGE_SIZE
 from armarium.capabilities.gateway.config.entries import AUTH_MODES
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.secret_parameters import MAX_SECRET_LENGTH, SECRET_PARAMETERS
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import ErrorStyle
+from armarium.foundation.tools import Call, DeclaredTool, ErrorStyle, ServiceT, declare_tool
 
 CONTRACT_VERSION: Final = "rag-tools-v1"
 DISCOVER: Final = "rag_discover_resources"
 RAW_RESULTS: Final = "rag_get_raw_results"
 SYNTHESIZED: Final = "rag_get_synthesized_results"
 DEFAULT_TOP_K: Final = 8
-DEFAULT_PAGE_SIZE: Final = 50
 MAX_PAGE_SIZE: Final = 500
 
 _STRING: Json = {"type": "string"}
@@ -25,7 +26,14 @@ _INTEGER: Json = {"type": "integer"}
 _NUMBER: Json = {"type": "number"}
 _BOOLEAN: Json = {"type": "boolean"}
 _OBJECT: Json = {"type": "object"}
-_STRINGS: Json = {"type": "array", "items": _STRING, "maxItems": 1000}
+
+
+def _list(items: Json, **limits: int) -> Json:
+    return {"type": "array", "items": items, **limits}
+
+
+def _count(maximum: int, **more: int) -> Json:
+    return {"type": "integer", "minimum": 1, "maximum": maximum, **more}
 
 
 def _with_description(schema: Json, description: str) -> Json:
@@ -39,106 +47,67 @@ def _object(properties: Json, required: tuple[str, ...] = (), *, closed: bool = 
     return described | ({"required": list(required)} if required else {})
 
 
-USERNAME: Json = _with_description(_STRING, "Ignored: the authenticated caller's name replaces it.")
-_SECRETS: Json = {
-    name: {
-        "type": "string",
-        "maxLength": MAX_SECRET_LENGTH,
-        "description": "For the one server of the sources, if it declares the parameter. Never logged or stored.",
-    }
-    for name in SECRET_PARAMETERS
+_STRINGS: Json = _list(_STRING, maxItems=1000)
+_OPTIONAL_TEXT: Json = {"type": "string", "maxLength": 1000}
+_USERNAME: Json = _with_description(_STRING, "Ignored: the authenticated caller's name replaces it.")
+_SECRET: Json = {
+    "type": "string",
+    "maxLength": MAX_SECRET_LENGTH,
+    "description": "For the one server of the sources, if it declares the parameter. Never logged or stored.",
 }
-_SOURCES: Json = {
-    "type": "array",
-    "items": {"type": "string", "minLength": 1, "maxLength": 600},
-    "minItems": 1,
-    "maxItems": 100,
-    "description": "Ids from rag_discover_resources: `<server>:<id>`, or only the id if it is unambiguous.",
-}
-_SERVERS: Json = {
-    "type": "array",
-    "items": {"type": "string", "minLength": 1, "maxLength": 64},
-    "maxItems": 100,
-    "description": "The servers in which ids without a server are looked up. Default: all servers you may use.",
-}
-_QUERY: Json = {"type": "string", "minLength": 1, "maxLength": 20_000}
+_SOURCES: Json = _with_description(
+    _list({"type": "string", "minLength": 1, "maxLength": 600}, minItems=1, maxItems=100),
+    "Ids from rag_discover_resources: `<server>:<id>`, or only the id if it is unambiguous.",
+)
+_SERVERS: Json = _with_description(
+    _list({"type": "string", "minLength": 1, "maxLength": 64}, maxItems=100),
+    "The servers in which ids without a server are looked up. Default: all servers you may use.",
+)
 _SEARCH_FILTERS: Json = _with_description(
     _object({"date_from": _STRING, "date_to": _STRING, "tags": _STRINGS, "owners": _STRINGS}),
     "Dates are ISO 8601. A source that cannot apply a filter returns no hits; `meta_data` lists the filter in "
     "`unmet_filters`. Sources of this server itself support no filters.",
 )
-
-
-def _top_k(largest: int) -> Json:
-    return {"type": "integer", "minimum": 1, "maximum": largest, "default": min(DEFAULT_TOP_K, largest)}
+_DISCOVERY_FILTERS: Json = _object(
+    {
+        "types": _STRINGS,
+        "tags": _STRINGS,
+        "search": _OPTIONAL_TEXT,
+        "page": _count(1_000_000, default=1),
+        "page_size": _count(MAX_PAGE_SIZE, default=DEFAULT_PAGE_SIZE),
+    }
+)
+_SYNTHESIS_PARAMS: Json = _object({"model": _STRING, "style": _OPTIONAL_TEXT, "max_chars": _count(1_000_000)})
 
 
 def input_schemas(top_k_max: int = 100) -> dict[str, Json]:
     """The input schema of each tool."""
+    secrets = dict.fromkeys(SECRET_PARAMETERS, _SECRET)
+    search: Json = {
+        "username": _USERNAME,
+        "query": {"type": "string", "minLength": 1, "maxLength": 20_000},
+        "sources": _SOURCES,
+        "servers": _SERVERS,
+        "top_k": _count(top_k_max, default=min(DEFAULT_TOP_K, top_k_max)),
+    }
+    ranking = _object({"rerank": _BOOLEAN, "model": _STRING})
+    context = _object({"hits": _list(_OBJECT, maxItems=200)})
+    required = ("query", "sources")
     return {
-        DISCOVER: _object(
-            {
-                "username": USERNAME,
-                "filters": _object(
-                    {
-                        "types": _STRINGS,
-                        "tags": _STRINGS,
-                        "search": {"type": "string", "maxLength": 1000},
-                        "page": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 1},
-                        "page_size": {
-                            "type": "integer",
-                            "minimum": 1,
-                            "maximum": MAX_PAGE_SIZE,
-                            "default": DEFAULT_PAGE_SIZE,
-                        },
-                    }
-                ),
-                **_SECRETS,
-            }
-        ),
-        RAW_RESULTS: _object(
-            {
-                "username": USERNAME,
-                "query": _QUERY,
-                "sources": _SOURCES,
-                "servers": _SERVERS,
-                "top_k": _top_k(top_k_max),
-                "filters": _SEARCH_FILTERS,
-                "ranking": _object({"rerank": _BOOLEAN, "model": _STRING}),
-                **_SECRETS,
-            },
-            ("query", "sources"),
-        ),
+        DISCOVER: _object({"username": _USERNAME, "filters": _DISCOVERY_FILTERS, **secrets}),
+        RAW_RESULTS: _object({**search, "filters": _SEARCH_FILTERS, "ranking": ranking, **secrets}, required),
         SYNTHESIZED: _object(
-            {
-                "username": USERNAME,
-                "query": _QUERY,
-                "sources": _SOURCES,
-                "servers": _SERVERS,
-                "top_k": _top_k(top_k_max),
-                "synthesis_params": _object(
-                    {
-                        "model": _STRING,
-                        "style": {"type": "string", "maxLength": 1000},
-                        "max_chars": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
-                    }
-                ),
-                "provided_context": _object(
-                    {"hits": {"type": "array", "items": _OBJECT, "maxItems": 200}},
-                ),
-                **_SECRETS,
-            },
-            ("query", "sources"),
+            {**search, "synthesis_params": _SYNTHESIS_PARAMS, "provided_context": context, **secrets}, required
         ),
     }
 
 
 def rag_server_input_schemas(*, capability_token: bool) -> dict[str, Json]:
     """The input schemas of a RAG server: with a required username, and with no secrets except those it verifies."""
-    kept = {"capability_token"} if capability_token else set[str]()
+    removed = {*SECRET_PARAMETERS, "servers"} - ({"capability_token"} if capability_token else set())
     described = input_schemas()
     for schema in described.values():
-        for name in {*SECRET_PARAMETERS, "servers"} - kept:
+        for name in removed:
             schema["properties"].pop(name, None)
         schema["properties"]["username"] = _with_description(_STRING, "The caller; set by the gateway.")
         schema["required"] = ["username", *schema.get("required", ())]
@@ -199,40 +168,26 @@ _ARTIFACT: Json = _object(
     {"name": _STRING, "b64": _STRING, "mime": _STRING, "size": _INTEGER, "description": _STRING, "viewer": _STRING},
     ("name", "b64", "mime"),
 )
-DISPLAY_FIELDS: Json = {
-    "open_canvas": _BOOLEAN,
-    "primary_file": _STRING,
-    "mode": _STRING,
-    "viewer_hint": _STRING,
-}
+DISPLAY_FIELDS: Json = {"open_canvas": _BOOLEAN, "primary_file": _STRING, "mode": _STRING, "viewer_hint": _STRING}
+_LIMITS: Json = _object({"truncated": _BOOLEAN, "reason": _STRING})
 
 
-def _output(results: Json) -> Json:
+def _response(results: Json, required: tuple[str, ...], **more: Json) -> Json:
+    version: Json = {"const": CONTRACT_VERSION}
     return _object(
-        {
-            "results": results,
-            "meta_data": _OBJECT,
-            "artifacts": {"type": "array", "items": _ARTIFACT},
-            "display": _object(DISPLAY_FIELDS),
-            "contract_version": {"const": CONTRACT_VERSION},
-        },
+        {"results": _object(results, required), "meta_data": _OBJECT, **more, "contract_version": version},
         ("results", "meta_data", "contract_version"),
     )
 
 
+def _output(results: Json, required: str) -> Json:
+    return _response(results, (required,), artifacts=_list(_ARTIFACT), display=_object(DISPLAY_FIELDS))
+
+
 OUTPUT_SCHEMAS: dict[str, Json] = {
-    DISCOVER: _output(_object({"resources": {"type": "array", "items": _RESOURCE}, "paging": _PAGING}, ("resources",))),
-    RAW_RESULTS: _output(_object({"hits": {"type": "array", "items": _HIT}, "stats": _STATS}, ("hits",))),
-    SYNTHESIZED: _output(
-        _object(
-            {
-                "answer": _STRING,
-                "citations": {"type": "array", "items": _CITATION},
-                "limits": _object({"truncated": _BOOLEAN, "reason": _STRING}),
-            },
-            ("answer",),
-        )
-    ),
+    DISCOVER: _output({"resources": _list(_RESOURCE), "paging": _PAGING}, "resources"),
+    RAW_RESULTS: _output({"hits": _list(_HIT), "stats": _STATS}, "hits"),
+    SYNTHESIZED: _output({"answer": _STRING, "citations": _list(_CITATION), "limits": _LIMITS}, "answer"),
 }
 
 
@@ -254,7 +209,8 @@ def error_as_json(error: ArmariumError) -> Json:
 
 
 def _render_error(error: ArmariumError) -> Json:
-    body = contract_answer({"error": error_as_json(error)}, {"error": error_as_json(error)["code"]})
+    described = error_as_json(error)
+    body = contract_answer({"error": described}, {"error": described["code"]})
     if isinstance(each := error.details.get("errors"), list):
         body["meta_data"]["errors"] = each
     return body
@@ -271,14 +227,25 @@ _ERROR: Json = _object(
     },
     ("code", "message", "retryable"),
 )
-RAG_ERRORS = ErrorStyle(
-    _render_error,
-    _object(
-        {
-            "results": _object({"error": _ERROR}, ("error",)),
-            "meta_data": _OBJECT,
-            "contract_version": {"const": CONTRACT_VERSION},
-        },
-        ("results", "meta_data", "contract_version"),
-    ),
-)
+_ERRORS: Final = ErrorStyle(_render_error, _response({"error": _ERROR}, ("error",)))
+
+
+def declare_rag_tool(
+    name: str,
+    function: Callable[[ServiceT, Call, Any], Awaitable[Json]],
+    schemas: Mapping[str, Json],
+    **traits: Any,
+) -> DeclaredTool[ServiceT]:
+    """Declare one of the three tools, for the gateway or for a RAG server."""
+    return declare_tool(
+        name,
+        function,
+        input_schema=schemas[name],
+        output_schema=OUTPUT_SCHEMAS[name],
+        read_only=True,
+        idempotent=True,
+        is_search=name != DISCOVER,
+        subject=("", ""),
+        errors=_ERRORS,
+        **traits,
+    )

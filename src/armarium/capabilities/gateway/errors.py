@@ -101,14 +101,7 @@ class TooManyCalls(UpstreamBusy):
 
 CONTRACT_ERRORS: Final[Mapping[str, type[GatewayError]]] = {
     error.code: error
-    for error in (
-        UnauthorizedUser,
-        UnauthorizedSource,
-        InvalidSource,
-        UpstreamBusy,
-        TokenExpired,
-        UpstreamUnavailable,
-    )
+    for error in (UnauthorizedUser, UnauthorizedSource, InvalidSource, UpstreamBusy, TokenExpired, UpstreamUnavailable)
 }
 """The contract's six codes and the error raised for each."""
 DENIALS: Final = (UnauthorizedUser, UnauthorizedSource, InvalidSource, TokenExpired)

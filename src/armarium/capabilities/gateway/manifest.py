@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from armarium.command_line.host import CommandGroups
     from armarium.foundation.tools import ToolSpec
 
-_INSTRUCTIONS = (
-    "The gateway searches the sources of many servers at once. rag_discover_resources lists the sources you may use; "
-    "call it first. rag_get_raw_results returns the chunks that match a query in the sources you name. "
-    "rag_get_synthesized_results answers a query from them, with citations. If a source fails, meta_data.errors "
-    "reports it and the other sources still answer."
-)
-
 
 def settings_model() -> type[GatewaySettings]:
     """The model of the `gateway` section."""
@@ -40,17 +33,10 @@ async def open_capability(section: GatewaySettings, facilities: Facilities) -> A
     if not is_enabled(section):
         yield Capability("gateway", [], "")
         return
-    from armarium.capabilities.gateway.admin.tools import administration_routes
     from armarium.capabilities.gateway.lifespan import open_gateway
-    from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools, gateway_routes
 
-    async with open_gateway(section, facilities) as opened:
-        tools = bind_rag_tools(opened.gateway, opened.rate_limit)
-        routes = [
-            *gateway_routes([*tools, *bind_session_tools(opened.gateway)]),
-            *administration_routes(opened.administration, admin_group=section.admin_group),
-        ]
-        yield Capability("gateway", tools, _INSTRUCTIONS, routes, opened.tool_provider)
+    async with open_gateway(section, facilities) as capability:
+        yield capability
 
 
 def check(section: GatewaySettings | None, facilities: Facilities) -> Iterable[CheckResult]:

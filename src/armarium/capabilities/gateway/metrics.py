@@ -15,11 +15,9 @@ from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamH
 _BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class GatewayMetrics:
-    """Requests by server and outcome, their duration, and the state of each server.
-
-    Label values are bounded, since server names come from the configuration.
-    """
+class GatewayMetrics(Collector):
+    """Requests by server and outcome, their duration, and the state of each server. Label values are bounded, since
+    server names come from the configuration."""
 
     def __init__(self, registry: CollectorRegistry, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
         self._requests = Counter(
@@ -33,21 +31,16 @@ class GatewayMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        registry.register(_States(health))
+        self._health = health
+        registry.register(self)
 
     def record_request(self, server: str, kind: RequestKind, outcome: str, seconds: float) -> None:
         """Count one request."""
         self._requests.labels(server, kind, outcome).inc()
         self._seconds.labels(server).observe(seconds)
 
-
-class _States(Collector):
-    """The state of every current server, collected on scrape."""
-
-    def __init__(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
-        self._health = health
-
     def collect(self) -> Iterable[Metric]:
+        """The state of every current server, collected on scrape."""
         states = GaugeMetricFamily(
             "armarium_gateway_server_state", "1 for the current state of a server", labels=("server", "state")
         )

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.upstreams.types import CallResult, UpstreamTool
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call
 
 Secrets = Mapping[str, str]
 """Secret parameters by name; see `secret_parameters`."""
-
-
-class UpstreamCalls(Protocol):
-    """The part of an upstream that a RAG server needs."""
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> CallResult:
-        """Call a tool. Raises `GatewayError` if there is no result."""
-        ...
-
-    async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
-        """The tools it offers."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredServer:
-    """A server of the configuration files, and its upstream."""
-
-    spec: ServerSpec
-    upstream: UpstreamCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,46 +42,27 @@ class ResourceList:
     """Number of invalid entries."""
     synthesis_params: Json = field(default_factory=dict[str, Any])
     """Its defaults for answers: model, style and length."""
+    total: int | None = None
+    """How many there are on all pages, if the server reports it."""
 
-
-@dataclass(frozen=True, slots=True)
-class DiscoveryFilters:
-    """Which resources to list."""
-
-    types: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    search: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.types or self.tags or self.search)
+    @property
+    def by_id(self) -> Mapping[str, Resource]:
+        """The resources by the server's own id."""
+        return {resource.id: resource for resource in self.resources}
 
 
 @dataclass(frozen=True, slots=True)
 class RagQuery:
-    """A search."""
+    """A search, or a question to answer."""
 
     query: str
     top_k: int
     filters: Json | None = None
     ranking: Json | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSelection:
-    """The sources to search, as the caller wrote them."""
-
-    sources: Sequence[str]
-    servers: Sequence[str] = ()
-    """Where ids without a server are looked up; empty means all servers."""
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesisOptions:
-    """How to write an answer."""
-
-    params: Json = field(default_factory=dict[str, Any])
+    synthesis_params: Json = field(default_factory=dict[str, Any])
+    """How to write the answer."""
     provided: Sequence[Json] | None = None
-    """Hits that the caller selected; None to search for them."""
+    """Hits that the caller selected for the answer; None to search for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,42 +103,21 @@ class RagHits:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAnswer:
-    """An answer written by a server."""
+class RagAnswer:
+    """An answer, written by a server or by the gateway."""
 
     answer: str
+    """The text, with markers such as [1] for the citations."""
     citations: Sequence[Json] = ()
     limits: Json | None = None
     artifacts: Sequence[Json] = ()
     display: Json | None = None
     model: str | None = None
     tokens: Json | None = None
-    """Token usage of its model, if the server reports it."""
+    """Token usage of its model, if known."""
     dropped: int = 0
 
-
-class RagServer(Protocol):
-    """A server with the three tools, remote or built in."""
-
-    @property
-    def spec(self) -> ServerSpec:
-        """Its configuration."""
-        ...
-
-    async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
-        """The sources that this caller may search."""
-        ...
-
-    async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
-        """Search some of its sources."""
-        ...
-
-    async def can_synthesize(self) -> bool:
-        """Whether it can write answers."""
-        ...
-
-    async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> ServerAnswer:
-        """Write an answer."""
-        ...
+    def results(self) -> Json:
+        """The contract's `results`."""
+        results: Json = {"answer": self.answer, "citations": list(self.citations)}
+        return results | ({"limits": self.limits} if self.limits else {})

@@ -7,30 +7,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from armarium.capabilities.gateway.arguments import (
+    DiscoverArgs,
+    QueryArgs,
+    RawArgs,
+    SynthesisArgs,
+    active_filters,
+    check_filters,
+    check_query,
+)
 from armarium.capabilities.gateway.contract import (
     DEFAULT_TOP_K,
     DISCOVER,
-    OUTPUT_SCHEMAS,
-    RAG_ERRORS,
     RAW_RESULTS,
     SYNTHESIZED,
     contract_answer,
+    declare_rag_tool,
     rag_server_input_schemas,
 )
-from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, TokenExpired, UpstreamUnavailable
-from armarium.capabilities.gateway.filters import active_filters, check_filters
+from armarium.capabilities.gateway.errors import InvalidSource, TokenExpired, UpstreamUnavailable
 from armarium.capabilities.gateway.model import RagHit
-from armarium.capabilities.gateway.query.outcome import milliseconds_since
+from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit
 from armarium.capabilities.gateway.query.search import hit_fields
-from armarium.capabilities.gateway.query.synthesis import TOO_LONG, write_answer, writer_metadata
-from armarium.capabilities.gateway.servers import response_parser
+from armarium.capabilities.gateway.query.synthesis import write_answer
 from armarium.capabilities.gateway.servers.builtin import to_rag_hit
+from armarium.capabilities.gateway.servers.response_parser import parse_hit
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVerifier
-from armarium.capabilities.gateway.tools import DiscoverArgs, RawArgs, SynthesisArgs
-from armarium.foundation.errors import ArmariumError, InvalidArgument
+from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, bind_tools, declare_tool
+from armarium.foundation.tools import Call, ToolSpec, bind_tools
 from armarium.retrieval.sources import SearchSource, Sources
 
 SOURCE_ID: Final = "files"
@@ -49,7 +55,7 @@ class DirectoryRagServer:
         self._tokens = tokens
 
     async def discover(self, call: Call, args: DiscoverArgs) -> Json:
-        """The one resource, if it matches the filters. It has no tags."""
+        """List the sources of this server: the one directory."""
         started = time.perf_counter()
         (collection,) = await self._source().collections(call)
         counts = {"docs": collection.documents, "chunks": collection.chunks}
@@ -61,6 +67,7 @@ class DirectoryRagServer:
             "authMode": "capability" if self._tokens else "none",
             "counts": {name: count for name, count in counts.items() if count is not None},
         }
+        # The resource has no tags.
         wanted = args.filters
         matches = wanted.search.strip().casefold() in f"{SOURCE_ID} {collection.name}".casefold()
         found = [resource] if matches and not wanted.tags and (not wanted.types or SOURCE_ID in wanted.types) else []
@@ -70,39 +77,36 @@ class DirectoryRagServer:
         return contract_answer({"resources": shown, "paging": paging}, {"elapsed_ms": milliseconds_since(started)})
 
     async def search(self, call: Call, args: RawArgs) -> Json:
-        """Chunks, best first. They have no date, tags or owner, so a filter on these matches nothing."""
+        """Find chunks in the directory, best first."""
         started = time.perf_counter()
         self._check(args)
         check_filters(args.filters)
+        # Chunks have no date, tags or owner, so a filter on these matches nothing.
         unmet = active_filters(args.filters)
         hits: Sequence[RagHit] = () if unmet else await self._find(call, args.query, args.top_k)
-        stats = {
-            "total_found": len(hits),
-            "top_k": args.top_k or DEFAULT_TOP_K,
-            "elapsed_ms": milliseconds_since(started),
-        }
-        meta: Json = {"elapsed_ms": milliseconds_since(started)} | ({"unmet_filters": unmet} if unmet else {})
+        took: Json = {"elapsed_ms": milliseconds_since(started)}
+        stats = {"total_found": len(hits), "top_k": args.top_k or DEFAULT_TOP_K, **took}
+        meta = took | ({"unmet_filters": unmet} if unmet else {})
         return contract_answer({"hits": [hit_fields(hit) for hit in hits], "stats": stats}, meta)
 
     async def synthesize(self, call: Call, args: SynthesisArgs) -> Json:
-        """The best sentences of the provided hits, or else of those found, with citations. No model is used."""
+        """Answer from the directory with its own sentences, each with a citation."""
         started = time.perf_counter()
         self._check(args)
-        provided = args.provided_context.hits if args.provided_context else None
-        hits = await self._find(call, args.query, args.top_k) if provided is None else _hits_of_source(provided)
+        provided = args.provided_context.hits
+        if provided is None:
+            hits = await self._find(call, args.query, args.top_k)
+        else:
+            parsed = [parse_hit(entry, place, SOURCE_ID) for place, entry in enumerate(provided)]
+            hits = [hit for hit in parsed if hit is not None and hit.resource_id == SOURCE_ID]
         chunks = [MergedHit(hit, "", rank, hit.score) for rank, hit in enumerate(hits, 1)]
-        answer = await write_answer(
-            None, args.query, chunks, style=None, max_chars=args.synthesis_params.get("max_chars")
-        )
-        results: Json = {"answer": answer.text, "citations": list(answer.citations)}
-        if answer.truncated:
-            results["limits"] = dict(TOO_LONG)
-        return contract_answer(results, {"elapsed_ms": milliseconds_since(started), **writer_metadata(answer)})
+        max_chars = args.synthesis_params.get("max_chars")
+        answer, metadata = await write_answer(None, args.query, chunks, style=None, max_chars=max_chars)
+        return contract_answer(answer.results(), {"elapsed_ms": milliseconds_since(started), **metadata})
 
-    def _check(self, args: RawArgs | SynthesisArgs) -> None:
+    def _check(self, args: QueryArgs) -> None:
         """Reject empty queries, unknown sources and invalid tokens."""
-        if not args.query.strip():
-            raise InvalidArgument("`query` is empty", field="query")
+        check_query(args.query)
         for source in args.sources:
             if source != SOURCE_ID:
                 raise InvalidSource(f"there is no source {source[:80]!r}", hint=f"the one source is {SOURCE_ID}")
@@ -116,8 +120,6 @@ class DirectoryRagServer:
         (collection,) = await source.collections(call)
         try:
             found = await source.search(call, collection.id, query, top_k or DEFAULT_TOP_K)
-        except GatewayError:
-            raise
         except ArmariumError as error:
             raise UpstreamUnavailable(error.message, hint=error.hint) from error
         return [to_rag_hit(hit, SOURCE_ID) for hit in found]
@@ -127,41 +129,15 @@ class DirectoryRagServer:
         return source
 
 
-async def rag_discover_resources(server: DirectoryRagServer, call: Call, args: DiscoverArgs) -> Json:
-    """List the sources of this server: the one directory."""
-    return await server.discover(call, args)
-
-
-async def rag_get_raw_results(server: DirectoryRagServer, call: Call, args: RawArgs) -> Json:
-    """Find chunks in the directory, best first."""
-    return await server.search(call, args)
-
-
-async def rag_get_synthesized_results(server: DirectoryRagServer, call: Call, args: SynthesisArgs) -> Json:
-    """Answer from the directory with its own sentences, each with a citation."""
-    return await server.synthesize(call, args)
-
-
-def _rag_tool(name: str, function: Any) -> DeclaredTool[DirectoryRagServer]:
-    return declare_tool(
-        name,
-        function,
-        input_schema=rag_server_input_schemas(capability_token=False)[name],
-        output_schema=OUTPUT_SCHEMAS[name],
-        read_only=True,
-        idempotent=True,
-        is_search=name != DISCOVER,
-        content_fields=frozenset({"provided_context"}),
-        secret_fields=frozenset({"capability_token"}),
-        subject=("", ""),
-        errors=RAG_ERRORS,
-    )
-
-
+_TRAITS: Final[dict[str, Any]] = {
+    "content_fields": frozenset({"provided_context"}),
+    "secret_fields": frozenset({"capability_token"}),
+}
+_SCHEMAS: Final = rag_server_input_schemas(capability_token=False)
 TOOLS: Final = (
-    _rag_tool(DISCOVER, rag_discover_resources),
-    _rag_tool(RAW_RESULTS, rag_get_raw_results),
-    _rag_tool(SYNTHESIZED, rag_get_synthesized_results),
+    declare_rag_tool(DISCOVER, DirectoryRagServer.discover, _SCHEMAS, **_TRAITS),
+    declare_rag_tool(RAW_RESULTS, DirectoryRagServer.search, _SCHEMAS, **_TRAITS),
+    declare_rag_tool(SYNTHESIZED, DirectoryRagServer.synthesize, _SCHEMAS, **_TRAITS),
 )
 
 
@@ -170,9 +146,3 @@ def rag_server_tools(sources: Sources, tokens: CapabilityVerifier | None = None)
     schemas = rag_server_input_schemas(capability_token=tokens is not None)
     bound = bind_tools(TOOLS, DirectoryRagServer(sources, tokens))
     return [replace(tool, input_schema=schemas[tool.name]) for tool in bound]
-
-
-def _hits_of_source(entries: Sequence[Json]) -> list[RagHit]:
-    """The provided hits that are from the one source."""
-    hits = [response_parser.parse_hit(entry, place, SOURCE_ID) for place, entry in enumerate(entries)]
-    return [hit for hit in hits if hit is not None and hit.resource_id == SOURCE_ID]

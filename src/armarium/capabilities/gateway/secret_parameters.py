@@ -35,25 +35,18 @@ def scrub(value: Any, secrets: Iterable[str]) -> Any:
     ordered = sorted((each for each in secrets if each), key=len, reverse=True)
     if not ordered:
         return value
-    everywhere = _any_of([re.escape(each) for each in ordered if len(each) >= MIN_MASKED_LENGTH])
-    in_texts = _any_of(
-        [re.escape(each) if len(each) >= MIN_MASKED_LENGTH else rf"(?<!\w){re.escape(each)}(?!\w)" for each in ordered]
-    )
-    return _scrub(value, everywhere, in_texts)
+    long = [re.escape(each) for each in ordered if len(each) >= MIN_MASKED_LENGTH]
+    words = [rf"(?<!\w){re.escape(each)}(?!\w)" for each in ordered if len(each) < MIN_MASKED_LENGTH]
+    in_names = re.compile("|".join(long)) if long else None
+    return _scrub(value, in_names, re.compile("|".join(long + words)))
 
 
-def _any_of(patterns: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(patterns)) if patterns else None
-
-
-def _scrub(value: Any, everywhere: re.Pattern[str] | None, in_texts: re.Pattern[str] | None) -> Any:
+def _scrub(value: Any, in_names: re.Pattern[str] | None, in_texts: re.Pattern[str] | None) -> Any:
     if isinstance(value, str):
         return in_texts.sub(_MARK, value) if in_texts else value
     if isinstance(value, list):
-        return [_scrub(each, everywhere, in_texts) for each in value]  # pyright: ignore[reportUnknownVariableType] any JSON
+        return [_scrub(each, in_names, in_texts) for each in value]  # pyright: ignore[reportUnknownVariableType] any JSON
     if isinstance(value, dict):
         inner: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType] any JSON
-        return {
-            _scrub(name, everywhere, everywhere): _scrub(each, everywhere, in_texts) for name, each in inner.items()
-        }
+        return {_scrub(name, in_names, in_names): _scrub(each, in_names, in_texts) for name, each in inner.items()}
     return value

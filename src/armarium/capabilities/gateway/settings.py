@@ -130,5 +130,9 @@ def config_directory(settings: GatewaySettings) -> Path:
 
 def token_secret(settings: GatewaySettings | None) -> str | None:
     """The configured secret for capability tokens."""
-    secret = settings.tokens.secret if settings is not None else None
+    return secret_value(settings.tokens.secret) if settings is not None else None
+
+
+def secret_value(secret: SecretStr | None) -> str | None:
+    """The text of a secret; None if it is empty."""
     return secret.get_secret_value() or None if secret is not None else None

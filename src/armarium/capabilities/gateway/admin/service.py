@@ -4,116 +4,146 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
 import anyio
 import orjson
 from anyio import to_thread
+from pydantic import Field, WithJsonSchema
 
 from armarium.capabilities.gateway.admin.masks import mask, remaining_masks, unmask
 from armarium.capabilities.gateway.config.entries import ServerEntry
 from armarium.capabilities.gateway.config.files import (
     SCHEMA_KEY,
-    ServerConfig,
     ServerKind,
     override_file,
     parse_entry,
     read_server_config,
     resolve_entries,
 )
+from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.gateway.errors import InvalidSource, ServerConfigInvalid
-from armarium.capabilities.gateway.servers.live_servers import LiveServers, ReloadResult
+from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.foundation.files.state_files import replace_file
+from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.foundation.tools import Args, Call, NoArgs, bind_tools, declare_tool
 
 Entries = dict[str, ServerEntry]
+AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+
+
+class ServerArgs(Args):
+    """A server."""
+
+    server: str = Field(min_length=1, max_length=64)
+    """Its name."""
+
+
+class PutServerArgs(ServerArgs):
+    """A server with its entry."""
+
+    entry: AnyObject
+    """The entry as in the configuration file."""
+    kind: Literal["rag", "generic"] = "rag"
+    """The file: `rag` for `rag-mcp.json`, `generic` for `mcp.json`."""
+
+
+class SourceArgs(ServerArgs):
+    """A source of a server."""
+
+    source: str = Field(min_length=1, max_length=512)
+    """Its id."""
+
+
+class PutSourceArgs(SourceArgs):
+    """A source with its hint."""
+
+    hint: AnyObject
+    """The hint as in the configuration file, without its id."""
 
 
 class Administration:
-    """Changes are written to the overrides, so that shipped defaults stay unchanged, and apply immediately."""
+    """The tools of administrators. Changes are written to the overrides, so that shipped defaults stay unchanged, and
+    apply immediately."""
 
     def __init__(self, servers: LiveServers) -> None:
         self._servers = servers
         self._lock = anyio.Lock()
 
-    def overview(self) -> Json:
-        """All servers with their health, the files in use, and problems of newer files."""
+    async def servers(self, call: Call, args: NoArgs) -> Json:
+        """List all servers with their health, the configuration files in use, and problems of newer files."""
         servers, config = self._servers, self._servers.config
-        health = {each.server: each for each in servers.upstreams.health()}
-        problem = servers.last_problem
+        health = {each.server: _health_as_json(asdict(each)) for each in servers.upstreams.health()}
         return {
             "servers": [
-                self._describe(kind, name, entry)
-                | ({"health": _health_as_json(asdict(health[name]))} if name in health else {"health": None})
+                _describe(kind, name, entry) | {"health": health.get(name)}
                 for kind, entries in config.entries.items()
                 for name, entry in sorted(entries.items())
             ],
             "files": dict(config.origins),
             "last_reload": servers.last_reload.isoformat(timespec="milliseconds") if servers.last_reload else None,
-            "problems": list(problem.problems) if problem else [],
+            "problems": list(servers.last_problem.problems) if servers.last_problem else [],
         }
 
-    def server(self, name: str) -> Json:
-        """The entry of one server, with possible secrets masked."""
-        kind, entry = _find(self._servers.config, name)
-        return self._describe(kind, name, entry)
+    async def server(self, call: Call, args: ServerArgs) -> Json:
+        """Show the entry of one server; values that may be secret are masked."""
+        kind = self._kind_of(args.server)
+        return _describe(kind, args.server, self._servers.config.entries[kind][args.server])
 
-    async def reload(self) -> Json:
-        """Reload the configuration files."""
-        return _reload_as_json(await self._servers.reload())
+    async def schema(self, call: Call, args: NoArgs) -> Json:
+        """The JSON schema of `rag-mcp.json` and `mcp.json`."""
+        return dict(server_config_schema())
 
-    async def put_server(self, name: str, kind: ServerKind, given: Mapping[str, Any]) -> Json:
-        """Create or replace a server."""
+    async def reload(self, call: Call, args: NoArgs) -> Json:
+        """Reload the configuration files atomically."""
+        return await self._servers.reload()
+
+    async def put_server(self, call: Call, args: PutServerArgs) -> Json:
+        """Create or replace a server and apply the change immediately."""
+        name = args.server
 
         def put(entries: Entries) -> None:
             current = entries.get(name)
-            unmasked = unmask(given, _entry_as_json(current) if current is not None else {})
+            unmasked = unmask(args.entry, _entry_as_json(current) if current is not None else {})
             if places := remaining_masks(unmasked):
-                problems = tuple(
-                    f"`{name}.{place}` is masked, but there is no current value for it" for place in places
-                )
-                raise ServerConfigInvalid(
-                    problems[0],
-                    problems=problems,
-                    hint="send the value itself, or ${NAME} for an environment variable",
-                )
+                problems = [f"`{name}.{place}` is masked, but there is no current value for it" for place in places]
+                hint = "send the value itself, or ${NAME} for an environment variable"
+                raise ServerConfigInvalid(problems[0], problems=tuple(problems), hint=hint)
             entries[name] = parse_entry(name, unmasked)
 
-        return await self._change(kind, put)
+        return await self._change(args.kind, put)
 
-    async def delete_server(self, name: str) -> Json:
-        """Delete a server."""
-        kind, _ = _find(self._servers.config, name)
+    async def delete_server(self, call: Call, args: ServerArgs) -> Json:
+        """Delete a server; calls in flight may finish."""
 
         def delete(entries: Entries) -> None:
-            if entries.pop(name, None) is None:
+            if entries.pop(args.server, None) is None:
                 raise _no_server()
 
-        return await self._change(kind, delete)
+        return await self._change(self._kind_of(args.server), delete)
 
-    async def put_source(self, name: str, source_id: str, given: Mapping[str, Any]) -> Json:
+    async def put_source(self, call: Call, args: PutSourceArgs) -> Json:
         """Create or replace the hint about a source of a server."""
-        return await self._change_sources(name, source_id, {**given, "id": source_id})
+        return await self._change_source(args, {**args.hint, "id": args.source})
 
-    async def delete_source(self, name: str, source_id: str) -> Json:
-        """Delete the hint about a source. The server may still offer the source."""
-        return await self._change_sources(name, source_id, None)
+    async def delete_source(self, call: Call, args: SourceArgs) -> Json:
+        """Delete the hint about a source."""
+        return await self._change_source(args, None)
 
-    async def _change_sources(self, name: str, source_id: str, given: Mapping[str, Any] | None) -> Json:
-        kind, _ = _find(self._servers.config, name)
-
+    async def _change_source(self, args: SourceArgs, hint: Json | None) -> Json:
         def change(entries: Entries) -> None:
-            if name not in entries:
+            if args.server not in entries:
                 raise _no_server()
-            current = _entry_as_json(entries[name])
-            sources = [each for each in current.get("dataSources", ()) if each["id"] != source_id]
-            if given is not None:
-                sources.append(dict(given))
+            current = _entry_as_json(entries[args.server])
+            sources = [each for each in current.get("dataSources", ()) if each["id"] != args.source]
+            if hint is not None:
+                sources.append(hint)
             elif len(sources) == len(current.get("dataSources", ())):
                 raise InvalidSource("the server has no hint about this source", hint="GET /api/admin/mcp lists them")
-            entries[name] = parse_entry(name, current | {"dataSources": sources})
+            entries[args.server] = parse_entry(args.server, current | {"dataSources": sources})
 
-        return await self._change(kind, change)
+        return await self._change(self._kind_of(args.server), change)
 
     async def _change(self, kind: ServerKind, change: Callable[[Entries], None]) -> Json:
         """Change the entries of one file, if the resulting configuration is valid as a whole."""
@@ -138,32 +168,60 @@ class Administration:
                     f"overrides/{file.name} cannot be written: {error.strerror}",
                     hint="give the server write permission",
                 ) from error
-            return _reload_as_json(await self._servers.reload())
+            return await self._servers.reload()
 
-    def _describe(self, kind: ServerKind, name: str, entry: ServerEntry) -> Json:
-        return {"name": name, "kind": kind, "entry": mask(_entry_as_json(entry))}
+    def _kind_of(self, name: str) -> ServerKind:
+        for kind, entries in self._servers.config.entries.items():
+            if name in entries:
+                return kind
+        raise _no_server()
 
 
-def _entry_as_json(entry: ServerEntry) -> dict[str, Any]:
+_SUBJECT: Final[dict[str, Any]] = {"subject": ("server", "source")}
+# An entry may contain keys of servers.
+_SECRET: Final[dict[str, Any]] = {**_SUBJECT, "secret_fields": frozenset({"entry", "hint"})}
+_DELETE: Final[dict[str, Any]] = {**_SUBJECT, "destructive": True}
+
+TOOLS: Final = (
+    declare_tool("admin_servers", Administration.servers, title="Servers", read_only=True),
+    declare_tool("admin_server", Administration.server, title="A server", read_only=True, **_SUBJECT),
+    declare_tool("admin_schema", Administration.schema, title="Schema of the configuration files", read_only=True),
+    declare_tool("admin_reload", Administration.reload, title="Reload the configuration files"),
+    declare_tool("admin_put_server", Administration.put_server, title="Create or replace a server", **_SECRET),
+    declare_tool("admin_delete_server", Administration.delete_server, title="Delete a server", **_DELETE),
+    declare_tool("admin_put_source", Administration.put_source, title="Create or replace a hint", **_SECRET),
+    declare_tool("admin_delete_source", Administration.delete_source, title="Delete a hint", **_DELETE),
+)
+
+
+def administration_routes(administration: Administration, *, admin_group: str) -> list[Route]:
+    """`/api/admin/mcp` and the paths below it, for members of the group."""
+    tool = {each.name: each for each in bind_tools(TOOLS, administration)}
+    options: dict[str, Any] = {"at_root": True, "groups": frozenset({admin_group})}
+    server, source = "/admin/mcp/servers/{server}", "/admin/mcp/servers/{server}/sources/{source}"
+    return [
+        Route("GET", "/admin/mcp", tool["admin_servers"], "List all servers with their health", **options),
+        Route("POST", "/admin/mcp/reload", tool["admin_reload"], "Reload the configuration files", **options),
+        Route("GET", "/admin/mcp/schema", tool["admin_schema"], "The JSON schema of the files", **options),
+        Route("GET", server, tool["admin_server"], "Show a server", **options),
+        Route("PUT", server, tool["admin_put_server"], "Create or replace a server", whole_body="entry", **options),
+        Route("DELETE", server, tool["admin_delete_server"], "Delete a server", **options),
+        Route("PUT", source, tool["admin_put_source"], "Create or replace a hint", whole_body="hint", **options),
+        Route("DELETE", source, tool["admin_delete_source"], "Delete a hint", **options),
+    ]
+
+
+def _describe(kind: ServerKind, name: str, entry: ServerEntry) -> Json:
+    return {"name": name, "kind": kind, "entry": mask(_entry_as_json(entry))}
+
+
+def _entry_as_json(entry: ServerEntry) -> Json:
     return entry.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _health_as_json(health: dict[str, Any]) -> Json:
-    health.pop("pid")
-    return {name: value for name, value in health.items() if value is not None}
-
-
-def _find(config: ServerConfig, name: str) -> tuple[ServerKind, ServerEntry]:
-    for kind, entries in config.entries.items():
-        if name in entries:
-            return kind, entries[name]
-    raise _no_server()
+def _health_as_json(health: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in health.items() if value is not None and name != "pid"}
 
 
 def _no_server() -> InvalidSource:
     return InvalidSource("there is no such server", hint="GET /api/admin/mcp lists them")
-
-
-def _reload_as_json(reloaded: ReloadResult) -> Json:
-    changes = {kind: list(names) for kind, names in asdict(reloaded.changes).items()}
-    return {"at": reloaded.at.isoformat(timespec="milliseconds"), **changes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +14,6 @@ from armarium.command_line.options import AsJson, ConfigFile, LogLevel
 from armarium.command_line.output import Misuse, show, show_json
 
 app = typer.Typer(rich_markup_mode=None)
-
-Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -53,7 +52,7 @@ def rag_server(
         int | None,
         typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on this port instead of stdio."),
     ] = None,
-    host: Address = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = None,
     auth: Annotated[
         str | None,
         typer.Option(metavar="MODE", help="With --http: auto, file:PATH or none, as for `armarium up`."),
@@ -89,17 +88,15 @@ def rag_server(
             "--host, --auth and --json go with --http",
             hint="over stdio, only the process that started the server can call it",
         )
-    flags = {"server.port": http, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
+    flags = {
+        "server.port": http,
+        "server.host": host,
+        "security.auth": auth,
+        "telemetry.log_level": log_level,
+        "corpus.state_dir": None if index_dir is None else os.path.abspath(index_dir.expanduser()),
+    }
     serve = partial(
-        serve_rag_server,
-        context.obj,
-        directory,
-        flags,
-        name=name,
-        key_file=capability_key_file,
-        index_dir=index_dir,
-        over_http=http is not None,
-        as_json=as_json,
+        serve_rag_server, context.obj, directory, flags, name=name, key_file=capability_key_file, as_json=as_json
     )
     command.run_until_interrupted(serve)
 

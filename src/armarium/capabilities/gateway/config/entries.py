@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Final, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import ErrorDetails
-
-from armarium.foundation.schema import type_in_words
 
 AuthMode = Literal["username", "api_key", "bearer", "oauth", "capability", "none"]
 AUTH_MODES: Final[tuple[str, ...]] = get_args(AuthMode)
@@ -20,7 +19,6 @@ OPEN_MODES: Final = frozenset({"username", "none"})
 SERVER_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 ADDRESS: Final = r"[hH][tT][tT][pP][sS]?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]\\]+)(:[0-9]{0,5})?([/?#]\S*)?"
 """The pattern of a server's URL: a host and an optional port, without credentials."""
-_NAME = re.compile(SERVER_NAME)
 _MAX_ID_LENGTH = 512
 _RULES = {
     "missing": "is required",
@@ -121,18 +119,16 @@ class ServerEntry(_Entry):
     def _check_url(cls, url: str | None) -> str | None:
         if url is None:
             return None
+        invalid = ValueError("must be an http:// or https:// URL")
         try:
             parts = urlsplit(url)
-            usable = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-            )
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
-            usable = False
-            parts = None
-        if usable and parts is not None and "@" in parts.netloc:
+            raise invalid from None
+        if usable and "@" in parts.netloc:
             raise ValueError("must not contain a user name or password; use `headers`")
         if not usable or not re.fullmatch(ADDRESS, url):
-            raise ValueError("must be an http:// or https:// URL")
+            raise invalid
         return url
 
     @field_validator("data_sources")
@@ -159,20 +155,12 @@ class ServerEntry(_Entry):
         return self
 
 
-def entry_problem(name: str, value: object, *, reserved: str) -> str | None:
-    """The problem of a name or of the type of its value; None if there is none."""
-    if not _NAME.fullmatch(name):
-        return f"`{name[:80]}` is not a valid server name: a letter, then letters, digits, `_` and `-`, at most 64"
-    if name == reserved:
-        return f"`{name}` is reserved for the built-in server; use another name"
-    if not isinstance(value, dict):
-        return f"`{name}` must be an object, not {type_in_words(value)}"
-    return None
+_NESTED: Final[Mapping[int | str, type[BaseModel]]] = {"ui": UiHints, "dataSources": DataSource, "timeouts": Timeouts}
 
 
 def describe_mistake(name: str, mistake: ErrorDetails) -> str:
     """A mistake as a sentence with its location, and the probable correct name."""
-    location = _location(name, mistake["loc"])
+    location = name + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in mistake["loc"])
     if mistake["type"] == "extra_forbidden":
         return f"`{location}` is not a known key; {_nearest(mistake['loc'])}"
     if mistake["type"] in _RULES:
@@ -180,26 +168,9 @@ def describe_mistake(name: str, mistake: ErrorDetails) -> str:
     return f"`{location}`: {mistake['msg'].removeprefix('Value error, ')}"
 
 
-def _location(name: str, steps: tuple[int | str, ...]) -> str:
-    return name + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-
-
 def _nearest(steps: tuple[int | str, ...]) -> str:
-    model: type[BaseModel] = ServerEntry
     *parents, unknown = steps
-    for step in parents:
-        if isinstance(step, str):
-            model = next((_model_within(found.annotation) for key, found in _keys(model) if key == step), None) or model
-    known = [key for key, _ in _keys(model)]
+    model = _NESTED[parents[0]] if parents else ServerEntry
+    known = [found.alias or name for name, found in model.model_fields.items()]
     near = difflib.get_close_matches(str(unknown), known, n=1)
     return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}"
-
-
-def _keys(model: type[BaseModel]) -> list[tuple[str, Any]]:
-    return [(found.alias or name, found) for name, found in model.model_fields.items()]
-
-
-def _model_within(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_within(part))), None)

@@ -14,12 +14,12 @@ import orjson
 from pydantic import ValidationError
 
 from armarium.capabilities.gateway.config.entries import (
+    SERVER_NAME,
     DataSource,
     ServerEntry,
     Timeouts,
     UiHints,
     describe_mistake,
-    entry_problem,
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.foundation.schema import type_in_words
@@ -98,17 +98,19 @@ def read_server_config(config_dir: Path, environ: Mapping[str, str] | None = Non
     origins: dict[ServerKind, str | None] = {}
     schemas: dict[ServerKind, str] = {}
     problems: list[str] = []
-    for kind in FILE_NAMES:
-        file = effective_file(config_dir, kind)
-        origins[kind] = _label(file) if file else None
-        entries[kind] = {}
-        if file is not None:
-            try:
-                content = _read(file)
-                entries[kind] = parse_entries(content, source=_label(file))
-                schemas |= {kind: schema} if (schema := _declared_schema(content)) is not None else {}
-            except ServerConfigInvalid as error:
-                problems += error.problems
+    for kind, file_name in FILE_NAMES.items():
+        entries[kind], origins[kind] = {}, None
+        folder = next((each for each in SEARCH_ORDER if (config_dir / each / file_name).is_file()), None)
+        if folder is None:
+            continue
+        origins[kind] = source = f"{folder}/{file_name}"
+        try:
+            content = _read(config_dir / source, source)
+            entries[kind] = parse_entries(content, source=source)
+            if (schema := orjson.loads(content).get(SCHEMA_KEY)) is not None:
+                schemas[kind] = schema
+        except ServerConfigInvalid as error:
+            problems += error.problems
     if problems:
         raise _invalid(problems)
     return ServerConfig(resolve_entries(entries, environ), entries, origins, schemas)
@@ -117,12 +119,6 @@ def read_server_config(config_dir: Path, environ: Mapping[str, str] | None = Non
 def has_config_folder(config_dir: Path) -> bool:
     """Whether one of the configuration folders exists."""
     return any((config_dir / folder).is_dir() for folder in SEARCH_ORDER)
-
-
-def effective_file(config_dir: Path, kind: ServerKind) -> Path | None:
-    """The file of that kind that takes precedence."""
-    candidates = (config_dir / folder / FILE_NAMES[kind] for folder in SEARCH_ORDER)
-    return next((file for file in candidates if file.is_file()), None)
 
 
 def override_file(config_dir: Path, kind: ServerKind) -> Path:
@@ -167,8 +163,13 @@ def parse_entries(content: bytes, *, source: str) -> dict[str, ServerEntry]:
 
 def parse_entry(name: str, value: object) -> ServerEntry:
     """Validate the entry of a server. Raises `ServerConfigInvalid` with every mistake and its location."""
-    if (problem := entry_problem(name, value, reserved=BUILT_IN_SERVER)) is not None:
-        raise _invalid([problem])
+    if not re.fullmatch(SERVER_NAME, name):
+        rule = "a letter, then letters, digits, `_` and `-`, at most 64"
+        raise _invalid([f"`{name[:80]}` is not a valid server name: {rule}"])
+    if name == BUILT_IN_SERVER:
+        raise _invalid([f"`{name}` is reserved for the built-in server; use another name"])
+    if not isinstance(value, dict):
+        raise _invalid([f"`{name}` must be an object, not {type_in_words(value)}"])
     try:
         # As JSON, which has lists and no tuples; strict, since "no" and "off" would otherwise be read as false.
         return ServerEntry.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
@@ -192,25 +193,21 @@ def resolve_entries(
                 f"`{name}.{place}` needs the environment variable {variable}, which is not set"
                 for place, variable in _missing_variables(entry, environ)
             ]
-            servers[name] = _spec(name, kind, entry, environ)
+            servers[name] = ServerSpec(
+                name,
+                kind,
+                _transport(entry, environ),
+                groups=entry.groups,
+                is_exclusive=entry.is_exclusive,
+                description=entry.description,
+                enabled=entry.enabled,
+                ui=entry.ui,
+                data_sources=entry.data_sources,
+                timeouts=entry.timeouts,
+            )
     if problems:
         raise _invalid(problems)
     return servers
-
-
-def _spec(name: str, kind: ServerKind, entry: ServerEntry, environ: Mapping[str, str]) -> ServerSpec:
-    return ServerSpec(
-        name=name,
-        kind=kind,
-        transport=_transport(entry, environ),
-        groups=entry.groups,
-        is_exclusive=entry.is_exclusive,
-        description=entry.description,
-        enabled=entry.enabled,
-        ui=entry.ui,
-        data_sources=entry.data_sources,
-        timeouts=entry.timeouts,
-    )
 
 
 def _transport(entry: ServerEntry, environ: Mapping[str, str]) -> StdioTransport | HttpTransport | None:
@@ -250,25 +247,15 @@ def _duplicate_keys(content: bytes) -> list[str]:
     return list(duplicates)
 
 
-def _declared_schema(content: bytes) -> str | None:
-    """The `$schema` of a valid file."""
-    named: object = orjson.loads(content).get(SCHEMA_KEY)
-    return named if isinstance(named, str) else None
-
-
-def _read(file: Path) -> bytes:
+def _read(file: Path, source: str) -> bytes:
     try:
         with file.open("rb") as opened:
             content = opened.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise _invalid([f"{_label(file)} cannot be read: {error.strerror}"]) from error
+        raise _invalid([f"{source} cannot be read: {error.strerror}"]) from error
     if len(content) > _MAX_FILE_BYTES:
-        raise _invalid([f"{_label(file)} is larger than {_MAX_FILE_BYTES} bytes"])
+        raise _invalid([f"{source} is larger than {_MAX_FILE_BYTES} bytes"])
     return content
-
-
-def _label(file: Path) -> str:
-    return f"{file.parent.name}/{file.name}"
 
 
 def _invalid(problems: list[str]) -> ServerConfigInvalid:

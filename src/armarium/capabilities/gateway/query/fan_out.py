@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import anyio
 
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamTimeout, UpstreamUnavailable
+from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.foundation.errors import ArmariumError
 
 _log = logging.getLogger(__name__)
@@ -31,38 +32,38 @@ class FanOutResult(Generic[T]):
     elapsed_ms: dict[str, float] = field(default_factory=dict[str, float])
 
 
-@dataclass(frozen=True, slots=True)
-class Job(Generic[T]):
-    """A request to one server, and its deadline."""
-
-    ask: Callable[[], Awaitable[T]]
-    within_s: float
+def milliseconds_since(started: float) -> float:
+    """Milliseconds since a value of `time.perf_counter`."""
+    return round((time.perf_counter() - started) * 1000, 3)
 
 
-async def ask_all(jobs: Mapping[str, Job[T]]) -> FanOutResult[T]:
-    """Run all jobs concurrently and wait until each has succeeded, failed or timed out."""
+async def ask_all(
+    servers: Iterable[RagServer], ask: Callable[[RagServer], Awaitable[T]], within_s: Callable[[RagServer], float]
+) -> FanOutResult[T]:
+    """Ask all servers concurrently and wait until each has succeeded, failed or timed out."""
     result: FanOutResult[T] = FanOutResult()
 
-    async def ask(server: str, job: Job[T]) -> None:
+    async def ask_one(server: RagServer) -> None:
+        name, deadline_s = server.spec.name, within_s(server)
         started = time.perf_counter()
         try:
-            with anyio.move_on_after(job.within_s + _GRACE_S) as scope:
-                result.answered[server] = await job.ask()
+            with anyio.move_on_after(deadline_s + _GRACE_S) as scope:
+                result.answered[name] = await ask(server)
             if scope.cancelled_caught:
-                result.failed[server] = UpstreamTimeout(f"{server} did not respond within {job.within_s:g} seconds")
+                result.failed[name] = UpstreamTimeout(f"{name} did not respond within {deadline_s:g} seconds")
         except GatewayError as error:
-            result.failed[server] = error
+            result.failed[name] = error
         except ArmariumError as error:
-            result.failed[server] = UpstreamUnavailable(f"{server} failed: {error.message}", hint=error.hint)
+            result.failed[name] = UpstreamUnavailable(f"{name} failed: {error.message}", hint=error.hint)
         except Exception as error:  # noqa: BLE001 an unexpected error of one server must not affect the others
             # The location only: a message may quote a response, which may contain a secret.
             where = "".join(traceback.format_tb(error.__traceback__))
-            facts = {"server": server, "failure": type(error).__name__, "where": where}
+            facts = {"server": name, "failure": type(error).__name__, "where": where}
             _log.error("a server's response could not be processed", extra=facts)
-            result.failed[server] = UpstreamProtocol(f"{server} sent a response that cannot be processed")
-        result.elapsed_ms[server] = round((time.perf_counter() - started) * 1000, 3)
+            result.failed[name] = UpstreamProtocol(f"{name} sent a response that cannot be processed")
+        result.elapsed_ms[name] = milliseconds_since(started)
 
     async with anyio.create_task_group() as tasks:
-        for server, job in jobs.items():
-            tasks.start_soon(ask, server, job)
+        for server in servers:
+            tasks.start_soon(ask_one, server)
     return result

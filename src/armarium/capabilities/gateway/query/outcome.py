@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from armarium.capabilities.gateway.contract import contract_answer, error_as_json
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import ServerAnswer
+from armarium.capabilities.gateway.model import RagAnswer
+from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, Part
@@ -20,11 +21,6 @@ def base_metadata(started: float, servers: Mapping[str, Json], errors: Sequence[
     """The part of `meta_data` that all three tools share."""
     meta: Json = {"elapsed_ms": milliseconds_since(started), "servers": dict(servers)}
     return meta | ({"errors": errors_as_json(errors)} if errors else {})
-
-
-def milliseconds_since(started: float) -> float:
-    """Milliseconds since a value of `time.perf_counter`."""
-    return round((time.perf_counter() - started) * 1000, 3)
 
 
 def errors_as_json(errors: Iterable[SourceError]) -> list[Json]:
@@ -44,11 +40,6 @@ def total_failure(errors: Sequence[SourceError]) -> GatewayError:
     return type(first)(first.message, hint=first.hint, private=first.private, **details, errors=errors_as_json(errors))
 
 
-def record_denials(call: Call, errors: Iterable[SourceError]) -> None:
-    """Record the denials in a call that otherwise succeeds."""
-    call.denials.extend(each.error for each in errors if each.error.security)
-
-
 def record_sources(
     call: Call, resolution: Resolution, errors: Iterable[SourceError], servers: Mapping[str, Json]
 ) -> None:
@@ -62,7 +53,7 @@ def record_sources(
 
 
 def server_answer_as_json(
-    started: float, selection: ServerSelection, given: ServerAnswer, errors: Sequence[SourceError], more: Json
+    started: float, selection: ServerSelection, given: RagAnswer, errors: Sequence[SourceError], more: Json
 ) -> Json:
     """A server's answer in the contract's format, with globally unique ids; `more` is added to `meta_data`."""
     name = selection.server.spec.name
@@ -72,10 +63,8 @@ def server_answer_as_json(
         known = {"resourceId": f"{name}:{resource}"} if resource in selection.resources else {}
         rest = {key: value for key, value in citation.items() if key != "resourceId"}
         citations.append({**rest, **known, "server": name})
-    results: Json = {"answer": given.answer, "citations": citations}
-    if given.limits:
-        results["limits"] = given.limits
     meta = base_metadata(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
     meta |= {"synthesized_by": name, "latency_ms": meta["elapsed_ms"]}
     meta |= {key: value for key, value in (("model", given.model), ("tokens", given.tokens)) if value}
+    results = replace(given, citations=citations).results()
     return contract_answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)

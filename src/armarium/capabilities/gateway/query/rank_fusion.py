@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from armarium.capabilities.gateway.model import RagHit
@@ -26,50 +26,44 @@ class MergedHit:
     """1 if every server ranks it first; after reranking, the reranker's score."""
 
 
-def fuse(lists: Mapping[str, Sequence[RagHit]]) -> list[MergedHit]:
-    """All hits, best first. Ties are broken by the order of the servers, so servers alternate.
+@dataclass(frozen=True, slots=True)
+class RerankPolicy:
+    """A reranker, with the number of hits it reorders and its timeout."""
 
-    The same chunk of the same document from two servers is one hit, with the scores of both.
-    """
+    reranker: Reranker
+    candidates: int
+    timeout_s: float
+
+
+def fuse(lists: Mapping[str, Sequence[RagHit]]) -> list[MergedHit]:
+    """All hits, best first. Ties are broken by the order of the servers, so servers alternate. The same chunk of the
+    same document from two servers is one hit, with the scores of both."""
     scores: dict[object, float] = {}
     first: dict[object, tuple[int, int, MergedHit]] = {}
     best_possible = len([hits for hits in lists.values() if hits]) / (_DAMPING + 1)
     for turn, (server, hits) in enumerate(lists.items()):
-        record_request: set[object] = set()
+        counted: set[object] = set()
         for rank, hit in enumerate(hits, 1):
             chunk = _identity(server, hit)
-            if chunk in record_request:
+            if chunk in counted:
                 continue
-            record_request.add(chunk)
+            counted.add(chunk)
             scores[chunk] = scores.get(chunk, 0.0) + 1 / (_DAMPING + rank)
             first.setdefault(chunk, (rank, turn, MergedHit(hit, server, rank, 0.0)))
     order = sorted(first, key=lambda chunk: (-scores[chunk], first[chunk][:2]))
-    return [
-        MergedHit(found.hit, found.server, found.rank, round(scores[chunk] / best_possible, 6))
-        for chunk in order
-        for found in [first[chunk][2]]
-    ]
+    return [replace(first[chunk][2], score=round(scores[chunk] / best_possible, 6)) for chunk in order]
 
 
-async def rerank(
-    reranker: Reranker, query: str, hits: Sequence[MergedHit], *, candidates: int, timeout_s: float
-) -> tuple[list[MergedHit], bool]:
+async def rerank(policy: RerankPolicy, query: str, hits: Sequence[MergedHit]) -> tuple[list[MergedHit], bool]:
     """The hits in the reranker's order, and whether it responded. If not, the order stays unchanged."""
     texts = [each.hit.text or each.hit.title or "" for each in hits]
-    order = await reorder(reranker, query, texts, most=candidates, timeout_s=timeout_s)
+    order = await reorder(policy.reranker, query, texts, most=policy.candidates, timeout_s=policy.timeout_s)
     if not order.scores:
         return list(hits), False
     lowest = min(order.scores.values())
-    return [
-        MergedHit(
-            hits[place].hit,
-            hits[place].server,
-            hits[place].rank,
-            # Hits that were not reranked come last, so their score must not exceed the others.
-            order.scores.get(place, min(lowest, hits[place].score)),
-        )
-        for place in order.places
-    ], True
+    # Hits that were not reranked come last, so their score must not exceed the others.
+    scores = {place: order.scores.get(place, min(lowest, hits[place].score)) for place in order.places}
+    return [replace(hits[place], score=score) for place, score in scores.items()], True
 
 
 def _identity(server: str, hit: RagHit) -> object:

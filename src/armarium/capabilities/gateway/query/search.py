@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Secrets
 from armarium.capabilities.gateway.query.discovery import in_display_order
-from armarium.capabilities.gateway.query.fan_out import Job, ask_all
-from armarium.capabilities.gateway.query.rank_fusion import MergedHit, fuse, rerank
-from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
+from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
+from armarium.capabilities.gateway.query.rank_fusion import MergedHit, RerankPolicy, fuse, rerank
+from armarium.capabilities.gateway.query.source_resolution import Resolution, SourceError
+from armarium.capabilities.gateway.servers.remote import RagServer
+from armarium.capabilities.gateway.servers.response_parser import parse_hit
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
-from armarium.providers.interfaces import Reranker
 
-
-@dataclass(frozen=True, slots=True)
-class RerankPolicy:
-    """A reranker, with the number of hits it reorders and its timeout."""
-
-    reranker: Reranker
-    candidates: int
-    timeout_s: float
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +44,48 @@ class SourceSearch:
 
     async def search(self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets) -> SearchOutcome:
         """The best hits of all servers, and the sources that failed."""
-        jobs = {
-            name: Job(
-                lambda selection=selection: self._ask(call, query, selection, given),
-                selection.server.spec.timeouts.call_s or self._call_s,
-            )
-            for name, selection in resolution.selections.items()
-        }
-        result = await ask_all(jobs)
-        shown = [
-            server.spec.name
-            for server in in_display_order(selection.server for selection in resolution.selections.values())
-        ]
+        selections = resolution.selections
+        result = await self.ask_selected(
+            call, resolution, given, lambda server, sources, secrets: server.search(call, query, sources, secrets)
+        )
+        servers = in_display_order(selection.server for selection in selections.values())
+        shown = [server.spec.name for server in servers]
         lists = {name: result.answered[name].hits for name in shown if name in result.answered}
-        best, is_reranked = await self._rerank(query, fuse(lists))
+        best, is_reranked = fuse(lists), False
+        if self._rerank_policy is not None and (query.ranking or {}).get("rerank"):
+            best, is_reranked = await rerank(self._rerank_policy, query.query, best)
         errors = [*resolution.errors]
         for name, error in result.failed.items():
-            errors += [SourceError(asked, name, error) for asked in resolution.selections[name].asked.values()]
+            errors += [SourceError(asked, name, error) for asked in selections[name].asked.values()]
         for name, hits in result.answered.items():
-            asked = resolution.selections[name].asked
+            asked = selections[name].asked
             errors += [SourceError(asked[source], name, error) for source, error in hits.failed.items()]
         per_server = {name: _summary(result.answered.get(name), result.elapsed_ms[name]) for name in shown}
         total = sum(hits.total_found or len(hits.hits) for hits in result.answered.values())
         return SearchOutcome(best[: query.top_k], errors, per_server, total, is_reranked)
 
-    async def _ask(self, call: Call, query: RagQuery, selection: ServerSelection, given: Secrets) -> RagHits:
-        name = selection.server.spec.name
-        secrets = self._secret_selector.for_sources(call.principal, name, selection.resources.values(), given)
-        with self._secret_selector.in_use(call.principal, name, secrets):
-            return await selection.server.search(call, query, list(selection.resources), secrets)
+    async def ask_selected(
+        self,
+        call: Call,
+        resolution: Resolution,
+        given: Secrets,
+        ask: Callable[[RagServer, Sequence[str], Secrets], Awaitable[T]],
+    ) -> FanOutResult[T]:
+        """Ask each selected server about its sources, with the secrets for them."""
 
-    async def _rerank(self, query: RagQuery, hits: list[MergedHit]) -> tuple[list[MergedHit], bool]:
-        policy = self._rerank_policy
-        if policy is None or not (query.ranking or {}).get("rerank"):
-            return hits, False
-        return await rerank(
-            policy.reranker, query.query, hits, candidates=policy.candidates, timeout_s=policy.timeout_s
-        )
+        async def ask_one(server: RagServer) -> T:
+            name, resources = server.spec.name, resolution.selections[server.spec.name].resources
+            with self._secret_selector.use(call.principal, name, given, resources.values()) as secrets:
+                return await ask(server, list(resources), secrets)
+
+        servers = [selection.server for selection in resolution.selections.values()]
+        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self._call_s)
 
 
 def _summary(hits: RagHits | None, elapsed_ms: float) -> Json:
-    if hits is None:
-        return {"hits": 0, "elapsed_ms": elapsed_ms}
-    summary: Json = {"hits": len(hits.hits), "elapsed_ms": elapsed_ms}
-    more = {"dropped": hits.dropped, "unmet_filters": list(hits.unmet_filters)}
-    return summary | {name: value for name, value in more.items() if value}
+    found = hits or RagHits([])
+    more = {"dropped": found.dropped, "unmet_filters": list(found.unmet_filters)}
+    return {"hits": len(found.hits), "elapsed_ms": elapsed_ms, **{name: value for name, value in more.items() if value}}
 
 
 def hit_as_json(merged_hit: MergedHit) -> Json:
@@ -123,3 +115,35 @@ def hit_fields(hit: RagHit) -> Json:
         "timestamp": hit.timestamp,
     }
     return {name: value for name, value in described.items() if value is not None}
+
+
+def select_provided_hits(entries: Sequence[Json], resolution: Resolution) -> list[MergedHit]:
+    """Those of a caller's hits that are valid and from the sources of the call. A hit without a source belongs to the
+    only source, if there is one."""
+    origins = _origins(resolution)
+    distinct = set(origins.values())
+    only = next(iter(distinct)) if len(distinct) == 1 else None
+    hits: list[MergedHit] = []
+    for place, entry in enumerate(entries):
+        named = entry.get("resourceId")
+        origin = only if named is None else origins.get(named) if isinstance(named, str) else None
+        if origin is None:
+            continue
+        server, source_id = origin
+        hit = parse_hit({**entry, "resourceId": source_id}, place)
+        if hit is not None:
+            hits.append(MergedHit(hit, server, place + 1, hit.score))
+    return hits
+
+
+def _origins(resolution: Resolution) -> dict[str, tuple[str, str]]:
+    """Server and source by each id that a hit may use: `<server>:<id>`, or the id alone if only one of the servers has
+    it and it cannot be mistaken for the id of another."""
+    origins: dict[str, tuple[str, str]] = {}
+    all_ids = [source_id for selection in resolution.selections.values() for source_id in selection.resources]
+    for name, selection in resolution.selections.items():
+        for source_id in selection.resources:
+            origins[f"{name}:{source_id}"] = (name, source_id)
+            if ":" not in source_id and all_ids.count(source_id) == 1:
+                origins[source_id] = (name, source_id)
+    return origins

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
@@ -17,20 +17,17 @@ _MAX_ENTRIES: Final = 2_000
 _MISS_TTL_S: Final = 5.0
 """How long a failed lookup is cached. Most unknown ids are misspelled."""
 
-
-@dataclass(frozen=True, slots=True)
-class _CachedResources:
-    spec: ServerSpec
-    resources: Mapping[str, Resource]
-    expires_at: float
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedMiss:
+class _Entry(Generic[T]):
     spec: ServerSpec
-    failure: GatewayError | None
-    """None if the server responded but has no such source."""
+    value: T
     expires_at: float
+
+
+_Entries = OrderedDict[tuple[Principal, str], _Entry[T]]
 
 
 class SourceCache:
@@ -39,52 +36,47 @@ class SourceCache:
     def __init__(self, *, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = ttl_s
         self._clock = clock
-        self._listings: OrderedDict[tuple[Principal, str], _CachedResources] = OrderedDict()
-        self._misses: OrderedDict[tuple[Principal, str], _CachedMiss] = OrderedDict()
+        self._listings: _Entries[Mapping[str, Resource]] = OrderedDict()
+        self._misses: _Entries[GatewayError | None] = OrderedDict()
 
     def get(self, principal: Principal, spec: ServerSpec) -> Mapping[str, Resource] | None:
         """The cached sources by id; None if they must be fetched."""
-        listing = self._listings.get((principal, spec.name))
-        if listing is None or listing.expires_at <= self._clock() or listing.spec != spec:
-            return None
-        return listing.resources
+        listing = self._current(self._listings, principal, spec)
+        return listing.value if listing is not None else None
 
     def had(self, principal: Principal, spec: ServerSpec, source_id: str) -> bool:
         """Whether the last listing contained the source, even if it has expired."""
         listing = self._listings.get((principal, spec.name))
-        return listing is not None and listing.spec == spec and source_id in listing.resources
+        return listing is not None and listing.spec == spec and source_id in listing.value
 
-    def store(self, principal: Principal, spec: ServerSpec, listing: ResourceList) -> Mapping[str, Resource]:
-        """Cache a complete listing. Returns its sources by id."""
-        resources = {resource.id: resource for resource in listing.resources}
-        cached = _CachedResources(spec, resources, self._clock() + self._ttl_s)
-        self._listings[principal, spec.name] = cached
-        self._listings.move_to_end((principal, spec.name))
-        while len(self._listings) > _MAX_ENTRIES:
-            self._listings.popitem(last=False)
-        return resources
+    def store(self, principal: Principal, spec: ServerSpec, listing: ResourceList) -> None:
+        """Cache a complete listing."""
+        self._put(self._listings, principal, spec, listing.by_id, self._ttl_s)
 
     def record_miss(self, principal: Principal, spec: ServerSpec, failure: GatewayError | None = None) -> None:
         """Cache that a server has no such source, or did not respond."""
-        self._misses[principal, spec.name] = _CachedMiss(spec, failure, self._clock() + _MISS_TTL_S)
-        self._misses.move_to_end((principal, spec.name))
-        while len(self._misses) > _MAX_ENTRIES:
-            self._misses.popitem(last=False)
+        self._put(self._misses, principal, spec, failure, _MISS_TTL_S)
 
     def has_recent_miss(self, principal: Principal, spec: ServerSpec) -> bool:
         """Whether a failed lookup is cached."""
-        return self._recent_miss(principal, spec) is not None
+        return self._current(self._misses, principal, spec) is not None
 
     def recent_failure(self, principal: Principal, spec: ServerSpec) -> GatewayError | None:
         """Why the server did not respond to a recent lookup; None if it did, or if there was none."""
-        miss = self._recent_miss(principal, spec)
-        return miss.failure if miss is not None else None
+        miss = self._current(self._misses, principal, spec)
+        return miss.value if miss is not None else None
 
     def remove(self, principal: Principal, server: str) -> None:
         """Invalidate the entries of a caller, whose rights at the server may have changed."""
         self._listings.pop((principal, server), None)
         self._misses.pop((principal, server), None)
 
-    def _recent_miss(self, principal: Principal, spec: ServerSpec) -> _CachedMiss | None:
-        miss = self._misses.get((principal, spec.name))
-        return miss if miss is not None and miss.expires_at > self._clock() and miss.spec == spec else None
+    def _current(self, entries: _Entries[T], principal: Principal, spec: ServerSpec) -> _Entry[T] | None:
+        entry = entries.get((principal, spec.name))
+        return entry if entry is not None and entry.expires_at > self._clock() and entry.spec == spec else None
+
+    def _put(self, entries: _Entries[T], principal: Principal, spec: ServerSpec, value: T, ttl_s: float) -> None:
+        entries[principal, spec.name] = _Entry(spec, value, self._clock() + ttl_s)
+        entries.move_to_end((principal, spec.name))
+        while len(entries) > _MAX_ENTRIES:
+            entries.popitem(last=False)

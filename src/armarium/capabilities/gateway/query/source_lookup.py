@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from armarium.capabilities.gateway.arguments import DiscoveryFilters
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
-from armarium.capabilities.gateway.model import DiscoveryFilters, RagServer, Resource, Secrets
-from armarium.capabilities.gateway.query.fan_out import Job, ask_all
+from armarium.capabilities.gateway.model import Resource, ResourceList, Secrets
+from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
 from armarium.capabilities.gateway.query.source_cache import SourceCache
+from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
 from armarium.foundation.tools import Call
 
@@ -24,11 +26,6 @@ class LookupRequest:
     """Every server that the caller may see."""
     searched: Mapping[str, RagServer]
     """The servers in which ids without a server are looked up."""
-
-    @property
-    def source_ids(self) -> set[str]:
-        """The servers' own ids."""
-        return {source_id for _, source_id in self.named.values()}
 
     @property
     def named_servers(self) -> set[str]:
@@ -77,15 +74,35 @@ class SourceLookup:
         secrets: Secrets = given if len(request.servers) == 1 else {}
         if len(request.servers) > 1:
             known.failed.update(self._recently_failed(call, request))
-        first = request.servers - known.failed.keys()
-        await self._ask(call, [request.visible[name] for name in first], known, secrets)
+        unlisted: list[RagServer] = []
+        for name in request.servers - known.failed.keys():
+            server = request.visible[name]
+            if (cached := self._cache.get(call.principal, server.spec)) is not None:
+                known.resources[name] = cached
+            else:
+                unlisted.append(server)
+        await self._ask(call, unlisted, known, secrets)
         again = request.incomplete(known.resources) - known.asked - known.failed.keys()
-        outdated = [server for name in again if not self._has_recent_miss(call, server := request.visible[name])]
-        await self._ask(call, outdated, known, secrets, use_cache=False)
+        outdated = [request.visible[name] for name in again if self._may_be_new(call, request, name)]
+        await self._ask(call, outdated, known, secrets)
         self._record_misses(call, request, known)
         for name in known.failed:
-            known.expected[name] = self._expected_sources(call, request.visible[name], request.source_ids)
+            known.expected[name] = self._expected_sources(call, request, name)
         return known
+
+    async def fetch_all(
+        self, call: Call, servers: Sequence[RagServer], filters: DiscoveryFilters, given: Secrets
+    ) -> FanOutResult[ResourceList]:
+        """The sources that servers list for the caller. Complete listings are cached."""
+
+        async def fetch(server: RagServer) -> ResourceList:
+            with self._secret_selector.use(call.principal, server.spec.name, given) as secrets:
+                listing = await server.discover(call, filters, secrets)
+            if not (filters.types or filters.tags or filters.search):
+                self._cache.store(call.principal, server.spec, listing)
+            return listing
+
+        return await ask_all(servers, fetch, lambda server: self._discover_s)
 
     def _recently_failed(self, call: Call, request: LookupRequest) -> dict[str, GatewayError]:
         """Servers that the caller did not name, that recently did not respond, and that have no cached listing."""
@@ -97,30 +114,16 @@ class SourceLookup:
                 failed[name] = failure
         return failed
 
-    async def _ask(
-        self, call: Call, servers: Iterable[RagServer], known: KnownSources, secrets: Secrets, *, use_cache: bool = True
-    ) -> None:
-        jobs: dict[str, Job[Mapping[str, Resource]]] = {}
-        for server in servers:
-            resources = self._cache.get(call.principal, server.spec) if use_cache else None
-            if resources is not None:
-                known.resources[server.spec.name] = resources
-            else:
-                jobs[server.spec.name] = Job(lambda server=server: self._fetch(call, server, secrets), self._discover_s)
-        result = await ask_all(jobs)
-        known.resources.update(result.answered)
+    async def _ask(self, call: Call, servers: Sequence[RagServer], known: KnownSources, secrets: Secrets) -> None:
+        result = await self.fetch_all(call, servers, DiscoveryFilters(), secrets)
+        known.resources.update({name: listing.by_id for name, listing in result.answered.items()})
         known.failed.update(result.failed)
-        known.asked.update(jobs)
+        known.asked.update(server.spec.name for server in servers)
 
-    async def _fetch(self, call: Call, server: RagServer, given: Secrets) -> Mapping[str, Resource]:
-        secrets = {**self._secret_selector.lent(call.principal, server.spec.name), **given}
-        with self._secret_selector.in_use(call.principal, server.spec.name, secrets):
-            listing = await server.discover(call, DiscoveryFilters(), secrets)
-        return self._cache.store(call.principal, server.spec, listing)
-
-    def _has_recent_miss(self, call: Call, server: RagServer) -> bool:
-        """Never for the built-in server: asking it is cheap, and a new project must be found at once."""
-        return server.spec.name != BUILT_IN_SERVER and self._cache.has_recent_miss(call.principal, server.spec)
+    def _may_be_new(self, call: Call, request: LookupRequest, name: str) -> bool:
+        """Whether a server may have a source since its last listing. The built-in server is always asked: that is
+        cheap, and a new project must be found at once."""
+        return name == BUILT_IN_SERVER or not self._cache.has_recent_miss(call.principal, request.visible[name].spec)
 
     def _record_misses(self, call: Call, request: LookupRequest, known: KnownSources) -> None:
         for name in known.asked & (request.incomplete(known.resources) | known.failed.keys()):
@@ -128,6 +131,8 @@ class SourceLookup:
             if failure is None or isinstance(failure, UpstreamTimeout | UpstreamUnavailable):
                 self._cache.record_miss(call.principal, request.visible[name].spec, failure)
 
-    def _expected_sources(self, call: Call, server: RagServer, source_ids: set[str]) -> set[str]:
-        hinted = {source.id for source in server.spec.data_sources}
-        return {each for each in source_ids if each in hinted or self._cache.had(call.principal, server.spec, each)}
+    def _expected_sources(self, call: Call, request: LookupRequest, name: str) -> set[str]:
+        spec = request.visible[name].spec
+        source_ids = {source_id for _, source_id in request.named.values()}
+        hinted = {source.id for source in spec.data_sources}
+        return {each for each in source_ids if each in hinted or self._cache.had(call.principal, spec, each)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UnauthorizedSource
-from armarium.capabilities.gateway.model import RagServer, Resource, Secrets, SourceSelection
+from armarium.capabilities.gateway.model import Resource, Secrets
 from armarium.capabilities.gateway.query.source_lookup import KnownSources, LookupRequest, SourceLookup
+from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.foundation.tools import Call
 
 _MAX_ECHO = 80
@@ -42,36 +43,22 @@ class Resolution:
     errors: Sequence[SourceError]
 
 
-class SourceResolver:
-    """Resolves source ids. It never asks a server that the caller may not see."""
-
-    def __init__(self, lookup: SourceLookup) -> None:
-        self._lookup = lookup
-
-    async def resolve(
-        self, call: Call, servers: Mapping[str, RagServer], wanted: SourceSelection, given: Secrets
-    ) -> Resolution:
-        """Resolve `<server>:<id>`, or an id that only one server has: of those in `wanted.servers`, else of all that
-        the caller may see. `servers` are all servers; a server name before a colon always refers to that server."""
-        named = {each: _split(each, servers) for each in dict.fromkeys(wanted.sources)}
-        visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
-        searched = {name: server for name, server in visible.items() if not wanted.servers or name in wanted.servers}
-        known = await self._lookup.look_up(call, LookupRequest(named, visible, searched), given)
-        return _resolve(call, named, servers, searched, known)
-
-
-def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:
-    server, colon, source_id = asked.partition(":")
-    return (server, source_id) if colon and source_id and server in servers else (None, asked)
-
-
-def _resolve(
+async def resolve_sources(
+    lookup: SourceLookup,
     call: Call,
-    named: Mapping[str, tuple[str | None, str]],
     servers: Mapping[str, RagServer],
-    searched: Mapping[str, RagServer],
-    known: KnownSources,
+    sources: Iterable[str],
+    given: Secrets,
+    *,
+    within: Collection[str] = (),
 ) -> Resolution:
+    """Resolve `<server>:<id>`, or an id that only one server has: of those in `within`, else of all that the caller may
+    see. `servers` are all servers; a server name before a colon always refers to that server. A server that the caller
+    may not see is never asked."""
+    named = {each: _split(each, servers) for each in dict.fromkeys(sources)}
+    visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
+    searched = {name: server for name, server in visible.items() if not within or name in within}
+    known = await lookup.look_up(call, LookupRequest(named, visible, searched), given)
     selections: dict[str, ServerSelection] = {}
     errors: list[SourceError] = []
     for asked, (name, source_id) in named.items():
@@ -85,6 +72,11 @@ def _resolve(
         part.resources[source_id] = resource
         part.asked.setdefault(source_id, asked)
     return Resolution(selections, errors)
+
+
+def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:
+    server, colon, source_id = asked.partition(":")
+    return (server, source_id) if colon and source_id and server in servers else (None, asked)
 
 
 def _server_of_bare_id(call: Call, source_id: str, searched: Mapping[str, RagServer], known: KnownSources) -> RagServer:

@@ -6,14 +6,15 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.gateway.errors import UpstreamTimeout
-from armarium.capabilities.gateway.model import ServerAnswer
+from armarium.capabilities.gateway.model import RagAnswer
+from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit
 from armarium.foundation.schema import Json
 from armarium.providers.batches import estimated_tokens
@@ -34,26 +35,8 @@ _SENTENCE_END: Final = re.compile(r"[.!?](?: ?\[\d{1,4}\])*(?=\s)|[。！？]")
 """Including the citations after it."""
 _NEAREST: Final = 2
 _BETWEEN: Final = "\n\n"
-TOO_LONG: Final[Json] = {"truncated": True, "reason": "longer than max_chars"}
+_TOO_LONG: Final[Json] = {"truncated": True, "reason": "longer than max_chars"}
 """The contract's `limits` for a truncated answer."""
-NO_TOKENS: Final[Json] = {"prompt": 0, "completion": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenAnswer:
-    """A text with markers such as [1], and the cited hits."""
-
-    text: str
-    citations: Sequence[Json]
-    model: str
-    """The model that wrote it, or `extractive`."""
-    truncated: bool = False
-    tokens: Json = field(default_factory=lambda: dict(NO_TOKENS))
-    """The model's token usage."""
-    latency_ms: float = 0.0
-    """How long writing the answer took."""
-    failure: str | None = None
-    """The error code if the model failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +50,11 @@ class AnswerWriter:
 
 async def write_answer(
     writer: AnswerWriter | None, question: str, hits: Sequence[MergedHit], *, style: str | None, max_chars: int | None
-) -> WrittenAnswer:
-    """An answer from the hits. Without a model, or if it fails, the answer is extractive."""
+) -> tuple[RagAnswer, Json]:
+    """An answer from the hits, and how it was written, for `meta_data`. Without a model, or if it fails, the answer is
+    extractive."""
     started = time.perf_counter()
-    answer: WrittenAnswer | None = None
+    answer: RagAnswer | None = None
     failure: str | None = None
     if writer is not None and hits:
         try:
@@ -81,41 +65,30 @@ async def write_answer(
         except TimeoutError:
             failure = UpstreamTimeout.code
     if answer is None:
-        answer = await run_sync(_extractive, question, hits)
-    answer = replace(answer, latency_ms=round((time.perf_counter() - started) * 1000, 3), failure=failure)
-    if max_chars is None or len(answer.text) <= max_chars:
-        return answer
-    text, citations = _truncate(answer.text, answer.citations, max_chars)
-    return replace(answer, text=text, citations=citations, truncated=True)
+        text, citations = await run_sync(_extractive, question, hits)
+        answer = RagAnswer(text, citations, model="extractive", tokens={"prompt": 0, "completion": 0})
+    metadata: Json = {"model": answer.model, "tokens": answer.tokens, "latency_ms": milliseconds_since(started)}
+    return truncate_answer(answer, max_chars), metadata | ({"writer_error": failure} if failure else {})
 
 
-def writer_metadata(answer: WrittenAnswer) -> Json:
-    """The model, token usage and latency of an answer, for `meta_data`."""
-    metadata: Json = {"model": answer.model, "tokens": answer.tokens, "latency_ms": answer.latency_ms}
-    return metadata | ({"writer_error": answer.failure} if answer.failure else {})
-
-
-def truncate_answer(given: ServerAnswer, max_chars: int | None) -> ServerAnswer:
-    """A server's answer, truncated if it is longer than requested."""
+def truncate_answer(given: RagAnswer, max_chars: int | None) -> RagAnswer:
+    """The beginning of an answer that is longer than requested, without the citations of the rest."""
     if max_chars is None or len(given.answer) <= max_chars:
         return given
-    text, citations = _truncate(given.answer, given.citations, max_chars)
-    return replace(given, answer=text, citations=citations, limits=dict(TOO_LONG))
+    text = _cut(given.answer, max_chars)
+    citations = [citation for citation in given.citations if citation.get("marker", "") in text]
+    return replace(given, answer=text, citations=citations, limits=dict(_TOO_LONG))
 
 
 async def _write_with_model(
     writer: AnswerWriter, question: str, hits: Sequence[MergedHit], style: str | None
-) -> WrittenAnswer:
+) -> RagAnswer:
     context, given = _context(hits, writer.max_context_chars)
     wanted = f"\n\nStyle of the answer: {style}" if style else ""
-    messages = [
-        Message("system", _RULES),
-        Message("user", f"Excerpts:\n\n{context}\n\nQuestion: {question}{wanted}"),
-    ]
-    pieces: list[str] = []
+    prompt = f"Excerpts:\n\n{context}\n\nQuestion: {question}{wanted}"
+    messages = [Message("system", _RULES), Message("user", prompt)]
     async with aclosing(writer.chat.stream(messages)) as stream:
-        async for piece in stream:
-            pieces.append(piece)
+        answer = "".join([piece async for piece in stream])
     cited: set[int] = set()
 
     def checked(match: re.Match[str]) -> str:
@@ -125,13 +98,12 @@ async def _write_with_model(
         space = match[0].partition("[")[0]
         return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
 
-    answer = "".join(pieces)
     text = _MARKER.sub(checked, answer).strip()
     # Estimated: few OpenAI-compatible endpoints report usage while streaming.
-    prompt = sum(estimated_tokens(message.content) for message in messages)
-    tokens = {"prompt": prompt, "completion": estimated_tokens(answer), "estimated": True}
+    prompt_tokens = sum(estimated_tokens(message.content) for message in messages)
+    tokens = {"prompt": prompt_tokens, "completion": estimated_tokens(answer), "estimated": True}
     citations = [_citation(number, given[number - 1]) for number in sorted(cited)]
-    return WrittenAnswer(text, citations, writer.chat.model, tokens=tokens)
+    return RagAnswer(text, citations, model=writer.chat.model, tokens=tokens)
 
 
 def _context(hits: Sequence[MergedHit], max_chars: int) -> tuple[str, list[MergedHit]]:
@@ -148,21 +120,22 @@ def _context(hits: Sequence[MergedHit], max_chars: int) -> tuple[str, list[Merge
     return _BETWEEN.join(parts), given
 
 
-def _extractive(question: str, hits: Sequence[MergedHit]) -> WrittenAnswer:
+def _extractive(question: str, hits: Sequence[MergedHit]) -> tuple[str, list[Json]]:
+    """The best sentences of the hits, and their citations."""
     chosen = best_sentences(question, [Quotable(each.hit.text, each.hit.is_code) for each in hits], _escape_markers)
     if not chosen:
         nearest = [each for each in hits if each.hit.text.strip()][:_NEAREST]
         if not nearest:
-            return WrittenAnswer(_NOTHING, (), "extractive")
+            return _NOTHING, []
         markers = " ".join(f"[{number}]" for number in range(1, len(nearest) + 1))
         citations = [_citation(number, each) for number, each in enumerate(nearest, 1)]
-        return WrittenAnswer(f"{_NO_SENTENCE} {markers}", citations, "extractive")
+        return f"{_NO_SENTENCE} {markers}", citations
     numbers: dict[int, int] = {}
     for place, _ in chosen:
         numbers.setdefault(place, len(numbers) + 1)
     lines = [f"- {sentence} [{numbers[place]}]" for place, sentence in chosen]
     citations = [_citation(number, hits[place]) for place, number in numbers.items()]
-    return WrittenAnswer("\n".join([_PREFACE, *lines]), citations, "extractive")
+    return "\n".join([_PREFACE, *lines]), citations
 
 
 def _citation(number: int, merged_hit: MergedHit) -> Json:
@@ -176,12 +149,6 @@ def _citation(number: int, merged_hit: MergedHit) -> Json:
         "offsets": (hit.provenance or {}).get("span"),
     }
     return {name: value for name, value in described.items() if value is not None}
-
-
-def _truncate(text: str, citations: Sequence[Json], most: int) -> tuple[str, list[Json]]:
-    """The beginning of an answer, without the citations of the rest."""
-    text = _cut(text, most)
-    return text, [citation for citation in citations if citation.get("marker", "") in text]
 
 
 def _escape_markers(text: str) -> str:

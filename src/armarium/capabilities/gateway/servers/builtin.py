@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import anyio
 
+from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec, UiHints
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UpstreamBusy, UpstreamUnavailable
-from armarium.capabilities.gateway.filters import active_filters
-from armarium.capabilities.gateway.model import (
-    DiscoveryFilters,
-    RagHit,
-    RagHits,
-    RagQuery,
-    Resource,
-    ResourceList,
-    Secrets,
-    ServerAnswer,
-    SynthesisOptions,
-)
+from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Resource, ResourceList, Secrets
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection, SearchSource, SourceHit, Sources
@@ -54,10 +45,8 @@ class BuiltInServer:
         return ResourceList(resources)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
-        """Search collections and interleave their hits, since scores of collections are not comparable.
-
-        Chunks have no date, tags or owner, so a filter on these matches nothing.
-        """
+        """Search collections and interleave their hits, since scores of collections are not comparable. Chunks have no
+        date, tags or owner, so a filter on these matches nothing."""
         if unmet := active_filters(query.filters):
             return RagHits([], unmet_filters=unmet)
         found: dict[str, Sequence[SourceHit]] = {}
@@ -77,23 +66,12 @@ class BuiltInServer:
             for collection in sources:
                 tasks.start_soon(ask, collection)
         ranked = [[to_rag_hit(hit, each) for hit in found[each]] for each in sources if each in found]
-        return RagHits(_interleave(ranked)[: query.top_k], failed=failures)
+        # The first hit of each collection, then the second of each, and so on.
+        interleaved = [hit for place in zip_longest(*ranked) for hit in place if hit is not None]
+        return RagHits(interleaved[: query.top_k], failed=failures)
 
-    async def can_synthesize(self) -> bool:
-        """False: the gateway writes the answers, since it has the hits of all servers."""
-        return False
-
-    async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> ServerAnswer:
-        """Never called: see `can_synthesize`."""
-        raise UpstreamUnavailable("the gateway itself writes answers from its own sources")
-
-
-def _interleave(ranked: Sequence[Sequence[RagHit]]) -> list[RagHit]:
-    """The first hit of each list, then the second of each, and so on."""
-    longest = max((len(each) for each in ranked), default=0)
-    return [each[place] for place in range(longest) for each in ranked if place < len(each)]
+    async def synthesize(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> None:
+        """None: the gateway writes the answers, since it has the hits of all servers."""
 
 
 def _convert_error(source: SearchSource, error: ArmariumError) -> GatewayError:
@@ -115,7 +93,7 @@ def _resource(source: SearchSource, collection: Collection) -> Resource:
 
 
 def to_rag_hit(hit: SourceHit, resource_id: str) -> RagHit:
-    """A hit of a local source in the gateway\'s format."""
+    """A hit of a local source in the gateway's format."""
     return RagHit(
         id=hit.id,
         score=hit.score,

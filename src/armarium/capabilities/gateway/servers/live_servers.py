@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,33 +14,15 @@ from armarium.capabilities.gateway.config.files import (
     FILE_NAMES,
     SEARCH_ORDER,
     ServerConfig,
-    ServerSpec,
     read_server_config,
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
-from armarium.capabilities.gateway.model import ConfiguredServer
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges, UpstreamSet
 from armarium.foundation.events import Events, PublicEvent
+from armarium.foundation.schema import Json
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WatchIntervals:
-    """How often the files are checked, and how long they must be unchanged before they are read."""
-
-    check_s: float = 1.0
-    settle_s: float = 0.2
-    """An editor may write a file in several steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReloadResult:
-    """The changes of a reload."""
-
-    changes: ServerChanges
-    at: datetime
 
 
 class LiveServers:
@@ -54,13 +35,17 @@ class LiveServers:
         events: Events,
         *,
         admin_group: str,
-        intervals: WatchIntervals | None = None,
+        check_s: float = 1.0,
+        settle_s: float = 0.2,
     ) -> None:
+        """The files are checked every `check_s`. A changed file is read once it is unchanged for `settle_s`, since an
+        editor may write it in several steps."""
         self.config_dir = config_dir
         self.upstreams = upstreams
         self._events = events
         self._admins = frozenset({admin_group})
-        self._intervals = intervals or WatchIntervals()
+        self._check_s = check_s
+        self._settle_s = settle_s
         self._lock = anyio.Lock()
         self._listeners: list[Callable[[ServerChanges], None]] = []
         self.config = ServerConfig({}, {kind: {} for kind in FILE_NAMES}, dict.fromkeys(FILE_NAMES))
@@ -70,16 +55,13 @@ class LiveServers:
         self._read_signature: object = None
         """The signature of the files when they were last read."""
 
-    def configured(self) -> Mapping[str, ConfiguredServer]:
-        """Every enabled server by name."""
-        return {upstream.name: ConfiguredServer(upstream.spec, upstream) for upstream in self.upstreams.all()}
-
     def on_reload(self, listener: Callable[[ServerChanges], None]) -> None:
         """Call `listener` with the changes of every reload."""
         self._listeners.append(listener)
 
-    async def reload(self) -> ReloadResult:
-        """Read and apply the files. Raises `ServerConfigInvalid` and changes nothing if they are invalid."""
+    async def reload(self) -> Json:
+        """Read and apply the files. Returns the time and the changes as JSON. Raises `ServerConfigInvalid` and changes
+        nothing if they are invalid."""
         async with self._lock:
             # Taken before reading, so that a change during the read triggers another reload.
             self._read_signature = self.signature()
@@ -97,21 +79,20 @@ class LiveServers:
             for listener in self._listeners:
                 listener(changes)
         # Only administrators receive server names; other callers are only notified of a change.
-        at = self.last_reload.isoformat(timespec="milliseconds")
-        await self._events.publish(PublicEvent("server_registry_updated", {"at": at}))
-        named = {"added": changes.added, "removed": changes.removed, "changed": changes.changed}
-        names = {kind: list(each) for kind, each in named.items()}
-        await self._events.publish(PublicEvent("server_registry_changes", {"at": at, **names}, self._admins))
-        return ReloadResult(changes, self.last_reload)
+        at: Json = {"at": self.last_reload.isoformat(timespec="milliseconds")}
+        named = {"added": list(changes.added), "removed": list(changes.removed), "changed": list(changes.changed)}
+        await self._events.publish(PublicEvent("server_registry_updated", at))
+        await self._events.publish(PublicEvent("server_registry_changes", at | named, self._admins))
+        return at | named | {"unchanged": list(changes.unchanged)}
 
     async def watch(self) -> None:
         """Reload when a file changes, until cancelled. Polls, since files and folders may be created and removed."""
         while True:
-            await anyio.sleep(self._intervals.check_s)
+            await anyio.sleep(self._check_s)
             seen = self.signature()
             if seen == self._read_signature:
                 continue
-            await anyio.sleep(self._intervals.settle_s)
+            await anyio.sleep(self._settle_s)
             # A change through the API has already reloaded the files.
             if self.signature() != seen or seen == self._read_signature:
                 continue
@@ -124,13 +105,10 @@ class LiveServers:
         """Publish a change of a server's health."""
         upstream = self.upstreams.get(health.server)
         if upstream is not None:
-            data = {"server": health.server, "state": health.state}
-            await self._events.publish(PublicEvent("server_health_changed", data, self._audience(upstream.spec)))
-
-    def _audience(self, spec: ServerSpec) -> frozenset[str] | None:
-        if spec.groups:
-            return frozenset(spec.groups) | self._admins
-        return self._admins if spec.is_exclusive else None
+            spec, data = upstream.spec, {"server": health.server, "state": health.state}
+            restricted = bool(spec.groups) or spec.is_exclusive
+            audience = self._admins | frozenset(spec.groups) if restricted else None
+            await self._events.publish(PublicEvent("server_health_changed", data, audience))
 
     def signature(self) -> tuple[tuple[int, int, int] | None, ...]:
         """A value that changes whenever one of the files does."""

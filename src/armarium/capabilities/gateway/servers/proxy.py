@@ -13,7 +13,7 @@ from armarium.capabilities.gateway.access import may_see_server
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
-from armarium.capabilities.gateway.upstreams.types import OnProgress, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
 from armarium.foundation.identity import Principal
@@ -23,12 +23,13 @@ from armarium.foundation.tools import Call, Relayed, ToolSpec, remote_tool
 
 _log = logging.getLogger(__name__)
 
-USERNAME = "username"
+_USERNAME = "username"
 _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
 _MAX_NAME_LENGTH = 128
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf")
 _SUBSCHEMAS = ("if", "then", "else")
+_DECLARATIONS = ("properties", "required")
 
 
 class ProxyToolProvider:
@@ -100,12 +101,12 @@ class ProxyToolProvider:
         if len(name) > _MAX_NAME_LENGTH or not name.isprintable() or not _is_schema(tool.input_schema):
             _log.warning("a tool of a server cannot be offered", extra={"server": upstream.name})
             return None
-        takes_username = declares(tool.input_schema, USERNAME)
+        takes_username = declares(tool.input_schema, _USERNAME)
         hints = tool.annotations or {}
 
         def with_username(call: Call, values: Mapping[str, Any]) -> Mapping[str, Any]:
             """The authenticated name replaces any value sent, even if the schema accepts arbitrary arguments."""
-            return {**values, USERNAME: call.principal.username} if takes_username or USERNAME in values else values
+            return {**values, _USERNAME: call.principal.username} if takes_username or _USERNAME in values else values
 
         async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
             return await self._forward(call, upstream.name, tool.name, values)
@@ -133,15 +134,12 @@ class ProxyToolProvider:
         # Access is checked at call time; the list of tools may be outdated.
         if upstream is None or not may_see_server(call.principal, upstream.spec):
             raise UpstreamUnavailable(f"`{server}` is no longer served", server=server)
-        progress: OnProgress | None = None
-        if call.cancellation.has_listener:
 
-            async def relay(done: float, total: float | None, message: str | None) -> None:
-                call.cancellation.report(done, total, message)
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            call.cancellation.report(done, total, message)
 
-            progress = relay
-        result = await upstream.call(tool, arguments, on_progress=progress)
-        return Relayed(result.content, result.structured, result.is_error)
+        on_progress = report if call.cancellation.has_listener else None
+        return await upstream.call(tool, arguments, on_progress=on_progress)
 
     def _generic(self, name: str) -> Upstream | None:
         """The generic server with that name. Tools of RAG servers are not offered to callers."""
@@ -177,14 +175,10 @@ def declares(schema: JsonSchema, name: str) -> bool:
             continue
         subschema = cast(Mapping[str, Any], part)
         seen.add(id(subschema))
-        if _contains(subschema.get("properties"), name) or _contains(subschema.get("required"), name):
+        if any(isinstance(given := subschema.get(key), Mapping | list) and name in given for key in _DECLARATIONS):
             return True
         pending += _subschemas(subschema, schema)
     return False
-
-
-def _contains(part: object, name: str) -> bool:
-    return isinstance(part, Mapping | list) and name in part
 
 
 def _subschemas(schema: Mapping[str, Any], root: JsonSchema) -> Iterator[object]:

@@ -5,29 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from armarium.capabilities.gateway.access import source_hint
+from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
-from armarium.capabilities.gateway.filters import active_filters
-from armarium.capabilities.gateway.model import (
-    ConfiguredServer,
-    DiscoveryFilters,
-    RagHits,
-    RagQuery,
-    Resource,
-    ResourceList,
-    Secrets,
-    ServerAnswer,
-    SynthesisOptions,
-)
+from armarium.capabilities.gateway.model import RagAnswer, RagHits, RagQuery, Resource, ResourceList, Secrets
 from armarium.capabilities.gateway.secret_parameters import declared_secrets
 from armarium.capabilities.gateway.servers import response_parser
+from armarium.capabilities.gateway.servers.builtin import BuiltInServer
+from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
+from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import log_fields
 from armarium.foundation.tools import Call
@@ -39,28 +32,24 @@ _MAX_PAGES: Final = 10
 _ALWAYS_SENT: Final = frozenset({"username", "query", "sources"})
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Default deadlines of a server; its entry may set others."""
-
-    call_s: float = 30.0
-    discover_s: float = 10.0
-
-
 class RemoteServer:
     """A server of the configuration files."""
 
-    def __init__(self, server: ConfiguredServer, deadlines: Deadlines) -> None:
-        self._upstream = server.upstream
-        self.spec: ServerSpec = server.spec
-        own = server.spec.timeouts.call_s
-        self._call_s = own or deadlines.call_s
-        self._discover_s = min(own or deadlines.discover_s, deadlines.discover_s)
+    def __init__(self, upstream: Upstream, limits: GatewayLimits) -> None:
+        self._upstream = upstream
+        # The entry may change during a call.
+        self.spec: ServerSpec = upstream.spec
+        own = self.spec.timeouts.call_s
+        self._call_s = own or limits.call_timeout_s
+        self._discover_s = min(own or limits.discover_timeout_s, limits.discover_timeout_s)
 
     async def discover(self, call: Call, filters: DiscoveryFilters, secrets: Secrets) -> ResourceList:
         """All sources that the server lists for this caller; the configured hints if it has no discovery tool."""
-        if not await self._offers(DISCOVER):
-            return ResourceList([_hinted(source) for source in self.spec.data_sources])
+        if await self._tool(DISCOVER, self._discover_s) is None:
+            hints = self.spec.data_sources
+            return ResourceList(
+                [_with_hint(Resource(each.id, each.name or each.id, "unknown"), each) for each in hints]
+            )
         wanted: Json = {"types": list(filters.types), "tags": list(filters.tags), "search": filters.search}
         wanted = {name: value for name, value in wanted.items() if value}
         resources: dict[str, Resource] = {}
@@ -75,42 +64,33 @@ class RemoteServer:
             dropped += part.dropped
             synthesis_params |= part.synthesis_params
             # A server without paging repeats its first page; one with paging reports the total.
-            total = response_parser.total_resources(body)
-            if not fresh or total is None or len(resources) + dropped >= total:
+            if not fresh or part.total is None or len(resources) + dropped >= part.total:
                 break
-        completed = [_with_hint(self.spec, resource) for resource in resources.values()]
+        completed = [_with_hint(each, source_hint(self.spec, each.id)) for each in resources.values()]
         return ResourceList(completed, dropped, synthesis_params)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
         """Search some of its sources. Without support for filters, a filtered search returns no hits."""
         unmet = active_filters(query.filters)
-        if unmet and "filters" not in _declared(await self._tool(RAW_RESULTS, self._call_s)):
+        if unmet and "filters" not in _declared(await self._required_tool(RAW_RESULTS, self._call_s)):
             return RagHits([], unmet_filters=unmet)
-        asked = _search_arguments(query, sources)
-        body = await self._ask(call, RAW_RESULTS, asked, secrets, self._call_s, sources)
+        body = await self._ask(call, RAW_RESULTS, _query_arguments(query, sources), secrets, self._call_s)
         return response_parser.parse_hits(self.spec.name, body, frozenset(sources), query.top_k)
 
-    async def can_synthesize(self) -> bool:
-        """Whether it offers the optional tool."""
-        return await self._offers(SYNTHESIZED)
-
     async def synthesize(
-        self, call: Call, query: RagQuery, sources: Sequence[str], options: SynthesisOptions, secrets: Secrets
-    ) -> ServerAnswer:
-        """Let the server write an answer."""
-        asked = {**_search_arguments(query, sources), "synthesis_params": options.params or None}
-        if options.provided is not None:
-            asked["provided_context"] = {"hits": list(options.provided)}
-        body = await self._ask(call, SYNTHESIZED, asked, secrets, self._call_s, sources)
+        self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets
+    ) -> RagAnswer | None:
+        """Let the server write an answer; None if it does not offer the optional tool."""
+        if await self._tool(SYNTHESIZED, self._discover_s) is None:
+            return None
+        body = await self._ask(call, SYNTHESIZED, _query_arguments(query, sources), secrets, self._call_s)
         return response_parser.parse_answer(self.spec.name, body)
 
-    async def _ask(
-        self, call: Call, tool: str, asked: Json, secrets: Secrets, timeout_s: float, sources: Sequence[str] = ()
-    ) -> Json:
+    async def _ask(self, call: Call, tool: str, asked: Json, secrets: Secrets, timeout_s: float) -> Json:
         started = time.perf_counter()
         outcome = "cancelled"
         try:
-            described = await self._tool(tool, timeout_s)
+            described = await self._required_tool(tool, timeout_s)
             given = declared_secrets(described.input_schema, secrets)
             # The authenticated name replaces any other.
             arguments = {**_accepted(described, asked), **given, "username": call.principal.username}
@@ -122,56 +102,43 @@ class RemoteServer:
             outcome = error.code
             raise
         finally:
-            seconds = time.perf_counter() - started
             fields: Json = {
                 "server": self.spec.name,
                 "tool": tool,
                 "username": call.principal.username,
-                "sources": list(sources),
+                "sources": asked.get("sources", []),
                 "outcome": outcome,
-                "duration_ms": round(seconds * 1000, 3),
+                "duration_ms": round((time.perf_counter() - started) * 1000, 3),
             }
             log_fields(_log, logging.INFO, "asked a server", fields)
 
-    async def _offers(self, name: str) -> bool:
-        return any(tool.name == name for tool in await self._upstream.tools(timeout_s=self._discover_s))
+    async def _tool(self, name: str, timeout_s: float) -> UpstreamTool | None:
+        return next((tool for tool in await self._upstream.tools(timeout_s=timeout_s) if tool.name == name), None)
 
-    async def _tool(self, name: str, timeout_s: float) -> UpstreamTool:
-        for tool in await self._upstream.tools(timeout_s=timeout_s):
-            if tool.name == name:
-                return tool
-        raise UpstreamRefused(f"{self.spec.name} does not offer {name}")
+    async def _required_tool(self, name: str, timeout_s: float) -> UpstreamTool:
+        if (tool := await self._tool(name, timeout_s)) is None:
+            raise UpstreamRefused(f"{self.spec.name} does not offer {name}")
+        return tool
 
 
-def _search_arguments(query: RagQuery, sources: Sequence[str]) -> Json:
+def _query_arguments(query: RagQuery, sources: Sequence[str]) -> Json:
     return {
         "query": query.query,
         "sources": list(sources),
         "top_k": query.top_k,
         "filters": query.filters,
         "ranking": query.ranking,
+        "synthesis_params": query.synthesis_params or None,
+        "provided_context": None if query.provided is None else {"hits": list(query.provided)},
     }
 
 
-def _hinted(source: DataSource) -> Resource:
-    return Resource(
-        id=source.id,
-        name=source.name or source.id,
-        source_type="unknown",
-        auth_mode=source.auth_mode,
-        auth_required=source.auth_mode not in OPEN_MODES,
-        scopes=source.scopes,
-    )
-
-
-def _with_hint(spec: ServerSpec, resource: Resource) -> Resource:
+def _with_hint(resource: Resource, hint: DataSource | None) -> Resource:
     """A resource with the auth mode and scopes of its configured hint."""
-    hint = source_hint(spec, resource.id)
     if hint is None:
         return resource
     if resource.auth_mode == "none" and hint.auth_mode != "none":
-        hinted = _hinted(hint)
-        resource = replace(resource, auth_mode=hinted.auth_mode, auth_required=hinted.auth_required)
+        resource = replace(resource, auth_mode=hint.auth_mode, auth_required=hint.auth_mode not in OPEN_MODES)
     return replace(resource, scopes=resource.scopes or hint.scopes)
 
 
@@ -185,3 +152,7 @@ def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
 
 def _declared(tool: UpstreamTool) -> Mapping[str, Any]:
     return tool.input_schema.get("properties", {})
+
+
+RagServer = RemoteServer | BuiltInServer
+"""A server with the three tools."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import orjson
 
+from armarium.capabilities.gateway.arguments import FILTERS
 from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
 from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
 from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
-from armarium.capabilities.gateway.filters import FILTERS
-from armarium.capabilities.gateway.model import RagHit, RagHits, Resource, ResourceList, ServerAnswer
+from armarium.capabilities.gateway.model import RagAnswer, RagHit, RagHits, Resource, ResourceList
 from armarium.capabilities.gateway.servers.untrusted_json import (
     MAX_NAME_LENGTH,
     MAX_OBJECT_BYTES,
@@ -26,8 +26,8 @@ from armarium.capabilities.gateway.servers.untrusted_json import (
     parse_each,
     text_field,
 )
-from armarium.capabilities.gateway.upstreams.types import CallResult
 from armarium.foundation.schema import Json
+from armarium.foundation.tools import Relayed
 
 _MAX_ID = 512
 _MAX_SNIPPET = 4_000
@@ -39,9 +39,10 @@ _MAX_CITATIONS = 200
 _MAX_ARTIFACTS = 20
 _MAX_COUNTS = 10
 _NO_ONE = ("",)
+_DISPLAY_TYPES = {name: bool if schema["type"] == "boolean" else str for name, schema in DISPLAY_FIELDS.items()}
 
 
-def parse_body(server: str, result: CallResult) -> Json:
+def parse_body(server: str, result: Relayed) -> Json:
     """The body as JSON. Raises the error if the server reports one of the contract's error codes."""
     body = result.structured if result.structured is not None else _json_in_text(result)
     if body is not None and list(body) == ["result"] and isinstance(body["result"], dict):
@@ -50,7 +51,9 @@ def parse_body(server: str, result: CallResult) -> Json:
     if body is not None and (error := _contract_error(server, body)) is not None:
         raise error
     if result.is_error:
-        raise UpstreamProtocol(f"{server} reported an error", private={"said": _error_text(result)})
+        texts = [block.get("text") for block in result.content if block.get("type") == "text"]
+        said = excerpt(" ".join(text for text in texts if isinstance(text, str)))
+        raise UpstreamProtocol(f"{server} reported an error", private={"said": said})
     if body is None:
         raise UpstreamProtocol(f"{server} sent a response that is not JSON")
     return body
@@ -58,7 +61,7 @@ def parse_body(server: str, result: CallResult) -> Json:
 
 def _results(server: str, body: Json, wanted: str) -> Json:
     """The object that contains `wanted`: `results`, or the body itself for older servers."""
-    results = as_object(body.get("results")) or {}
+    results = as_object(body.get("results"))
     if wanted in results:
         return results
     if wanted in body:
@@ -73,20 +76,15 @@ def parse_listing(server: str, body: Json) -> ResourceList:
     unique = {resource.id: resource for resource in reversed(resources)}
     kept = [resource for resource in resources if unique[resource.id] is resource]
     dropped += len(resources) - len(kept) + max(0, len(entries) - _MAX_RESOURCES)
-    return ResourceList(kept, dropped, _synthesis_params(body))
+    paging = as_object((as_object(body.get("results")) or body).get("paging"))
+    return ResourceList(kept, dropped, _synthesis_params(body), as_count(paging.get("total")))
 
 
 def _synthesis_params(body: Json) -> Json:
-    reported = as_object((as_object(body.get("meta_data")) or {}).get("synthesis_params")) or {}
-    params = {"model": text_field(reported, "model", 200), "style": text_field(reported, "style", 200)}
-    params |= {"max_chars": as_count(reported.get("max_chars"))}
+    reported = as_object(as_object(body.get("meta_data")).get("synthesis_params"))
+    params: Json = {name: text_field(reported, name, 200) for name in ("model", "style")}
+    params["max_chars"] = as_count(reported.get("max_chars"))
     return {name: value for name, value in params.items() if value}
-
-
-def total_resources(body: Json) -> int | None:
-    """The total number of resources, if the server reports it."""
-    paging = as_object((as_object(body.get("results")) or body).get("paging")) or {}
-    return as_count(paging.get("total"))
 
 
 def parse_hits(server: str, body: Json, asked: Collection[str], most: int) -> RagHits:
@@ -98,14 +96,10 @@ def parse_hits(server: str, body: Json, asked: Collection[str], most: int) -> Ra
     allowed = [each for each in found if each.resource_id in asked]
     # A stable sort keeps the server's order among equal scores.
     allowed.sort(key=lambda each: -each.score)
-    stats = as_object(results.get("stats")) or {}
-    unmet = as_texts((as_object(body.get("meta_data")) or {}).get("unmet_filters"))
-    return RagHits(
-        allowed[:most],
-        dropped + len(found) - len(allowed),
-        as_count(stats.get("total_found")),
-        unmet_filters=[name for name in FILTERS if name in unmet],
-    )
+    total = as_count(as_object(results.get("stats")).get("total_found"))
+    unmet = as_texts(as_object(body.get("meta_data")).get("unmet_filters"))
+    unmet_filters = [name for name in FILTERS if name in unmet]
+    return RagHits(allowed[:most], dropped + len(found) - len(allowed), total, unmet_filters=unmet_filters)
 
 
 def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit | None:
@@ -128,7 +122,7 @@ def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit
     )
 
 
-def parse_answer(server: str, body: Json) -> ServerAnswer:
+def parse_answer(server: str, body: Json) -> RagAnswer:
     """A server's answer with its citations and artifacts."""
     results = _results(server, body, "answer")
     answer = results["answer"]
@@ -136,19 +130,16 @@ def parse_answer(server: str, body: Json) -> ServerAnswer:
         raise UpstreamProtocol(f"{server} sent an `answer` that is not a text")
     citations, dropped = parse_each(as_list(results.get("citations"))[:_MAX_CITATIONS], _citation)
     artifacts, dropped_artifacts = parse_each(as_list(body.get("artifacts"))[:_MAX_ARTIFACTS], _artifact)
-    meta = as_object(body.get("meta_data")) or {}
-    limits = as_object(results.get("limits")) or {}
+    meta = as_object(body.get("meta_data"))
+    limits = as_object(results.get("limits"))
     if len(answer) > _MAX_ANSWER:
         limits = {"truncated": True, "reason": "the server's answer exceeds the gateway's limit"}
-    valid = {
-        name: limits[name] for name, kind in (("truncated", bool), ("reason", str)) if is_valid(limits.get(name), kind)
-    }
-    return ServerAnswer(
+    return RagAnswer(
         answer=answer[:_MAX_ANSWER],
         citations=citations,
-        limits=valid or None,
+        limits=_typed_fields(limits, {"truncated": bool, "reason": str}),
         artifacts=artifacts,
-        display=_display(body.get("display")),
+        display=_typed_fields(as_object(body.get("display")), _DISPLAY_TYPES),
         model=text_field(meta, "model", 200),
         tokens=_counts(meta.get("tokens")),
         dropped=dropped + dropped_artifacts,
@@ -159,17 +150,17 @@ def _counts(tokens: object) -> Json | None:
     """Token usage, as a total or by kind."""
     if type(tokens) is int:
         return {"total": tokens}
-    counts = [(name, count) for name, count in (as_object(tokens) or {}).items() if type(count) is int]
+    counts = [(name, count) for name, count in as_object(tokens).items() if type(count) is int]
     return {name[:MAX_NAME_LENGTH]: count for name, count in counts[:_MAX_COUNTS]} or None
 
 
 def _contract_error(server: str, body: Json) -> GatewayError | None:
     """The error in `results`, in `meta_data`, or in the body itself."""
     for holder in (body.get("results"), body.get("meta_data"), body):
-        found = (as_object(holder) or {}).get("error")
-        code = found if isinstance(found, str) else (as_object(found) or {}).get("code")
+        found = as_object(holder).get("error")
+        code = found if isinstance(found, str) else as_object(found).get("code")
         if isinstance(code, str):
-            message = (as_object(found) or {}).get("message")
+            message = as_object(found).get("message")
             error_type = CONTRACT_ERRORS.get(code)
             if error_type is None:
                 return UpstreamProtocol(f"{server} failed: {excerpt(code)}")
@@ -189,16 +180,14 @@ def _resource(entry: Json, _: int) -> Resource | None:
     resource_id = text_field(entry, "id", _MAX_ID)
     if resource_id is None or entry["id"] != resource_id:
         return None
-    mode = entry.get("authMode")
-    required = entry.get("authRequired")
-    counts = as_object(entry.get("counts")) or {}
-    known_mode = mode if mode in AUTH_MODES else "none"
+    required, counts = entry.get("authRequired"), as_object(entry.get("counts"))
+    mode = entry["authMode"] if entry.get("authMode") in AUTH_MODES else "none"
     return Resource(
         id=resource_id,
         name=text_field(entry, "name", MAX_NAME_LENGTH) or resource_id,
         source_type=text_field(entry, "sourceType", 100) or "unknown",
-        auth_mode=known_mode,
-        auth_required=required if isinstance(required, bool) else known_mode not in OPEN_MODES,
+        auth_mode=mode,
+        auth_required=required if isinstance(required, bool) else mode not in OPEN_MODES,
         source_id=text_field(entry, "sourceId", _MAX_ID),
         groups=_groups(entry.get("groups")),
         scopes=as_texts(entry.get("scopes")),
@@ -233,27 +222,21 @@ def _artifact(entry: Json, _: int) -> Json | None:
     }
 
 
-def _display(value: object) -> Json | None:
-    given = as_object(value) or {}
-    kinds = {name: bool if schema["type"] == "boolean" else str for name, schema in DISPLAY_FIELDS.items()}
-    return {name: given[name] for name, kind in kinds.items() if is_valid(given.get(name), kind)} or None
+def _typed_fields(given: Json, types: Mapping[str, type]) -> Json | None:
+    return {name: given[name] for name, kind in types.items() if is_valid(given.get(name), kind)} or None
 
 
-def _json_in_text(result: CallResult) -> Json | None:
+def _json_in_text(result: Relayed) -> Json | None:
     """The object that a server without structured results sends as text."""
     for block in result.content:
         text = block.get("text")
         if block.get("type") == "text" and isinstance(text, str):
             try:
-                return as_object(orjson.loads(text))
+                parsed = orjson.loads(text)
             except orjson.JSONDecodeError:
                 return None
+            return cast(Json, parsed) if isinstance(parsed, dict) else None
     return None
-
-
-def _error_text(result: CallResult) -> str:
-    texts = (block.get("text") for block in result.content if block.get("type") == "text")
-    return excerpt(" ".join(text for text in texts if isinstance(text, str)))
 
 
 def _groups(value: object) -> tuple[str, ...]:

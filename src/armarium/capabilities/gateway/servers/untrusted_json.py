@@ -17,9 +17,9 @@ _MAX_TEXTS = 1000
 T = TypeVar("T")
 
 
-def as_object(value: object) -> Json | None:
-    """The value if it is an object, else None."""
-    return cast(Json, value) if isinstance(value, dict) else None
+def as_object(value: object) -> Json:
+    """The value if it is an object, else an empty object."""
+    return cast(Json, value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
@@ -77,8 +77,6 @@ def parse_each(entries: list[Any], parse: Callable[[Json, int], T | None]) -> tu
     """The parsed entries, and the number of invalid ones."""
     parsed: list[T] = []
     for place, entry in enumerate(entries):
-        found = as_object(entry)
-        one = parse(found, place) if found is not None else None
-        if one is not None:
+        if isinstance(entry, dict) and (one := parse(cast(Json, entry), place)) is not None:
             parsed.append(one)
     return parsed, len(entries) - len(parsed)

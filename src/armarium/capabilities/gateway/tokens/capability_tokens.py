@@ -66,7 +66,12 @@ class CapabilityVerifier:
 
     def verify(self, token: str, username: str, sources: Sequence[str]) -> Grant:
         """What the token allows. Raises unless it is valid, not expired, and covers this user and all sources."""
-        grant = _parse_grant(self._claims(token))
+        claims = self._claims(token)
+        try:
+            allowed = tuple(str(each) for each in claims["src"])
+            grant = Grant(str(claims["aud"]), str(claims["sub"]), allowed, int(claims["exp"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise _invalid() from error
         if grant.expires_at <= self._clock():
             raise TokenExpired("the capability token has expired", hint=_RENEW_HINT)
         if grant.server != self._server:
@@ -110,14 +115,6 @@ def configured_server_key(secret: str | None, server: str) -> str:
             hint="set gateway.tokens.secret, or ARMARIUM_GATEWAY__TOKENS__SECRET, to a long random string",
         )
     return server_key(secret.encode(), server)
-
-
-def _parse_grant(claims: Mapping[str, Any]) -> Grant:
-    try:
-        sources = tuple(str(each) for each in claims["src"])
-        return Grant(str(claims["aud"]), str(claims["sub"]), sources, int(claims["exp"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise _invalid() from error
 
 
 def _invalid() -> TokenExpired:

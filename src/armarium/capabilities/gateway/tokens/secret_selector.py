@@ -25,21 +25,21 @@ class SecretSelector:
         self._lent_tokens = lent_tokens
         self._capability_tokens = capability_tokens
 
-    def lent(self, principal: Principal, server: str) -> Secrets:
-        """The token that the caller lent for this server."""
-        return self._lent_tokens.secrets(principal, server)
-
     @contextmanager
-    def in_use(self, principal: Principal, server: str, secrets: Secrets) -> Generator[None]:
-        """Remove the lent token if the server reports it as expired.
-
-        The token stays if the request carried other secrets, or if the caller lent another token since: the report may
-        be about those.
-        """
+    def use(
+        self, principal: Principal, server: str, given: Secrets, resources: Iterable[Resource] = ()
+    ) -> Generator[Secrets]:
+        """All secrets for a request to the server, with a capability token if its sources require one. If the server
+        reports the lent token as expired, it is removed. It stays if the request carried other secrets, or if the
+        caller lent another token since: the report may be about those."""
+        secrets = {**self._lent_tokens.secrets(principal, server), **given}
+        source_ids = [resource.id for resource in resources if resource.auth_mode == "capability"]
+        if source_ids and _PARAMETER not in secrets and self._capability_tokens.is_shared:
+            secrets[_PARAMETER], _ = self._capability_tokens.issue(server, principal.username, source_ids)
         try:
-            yield
+            yield secrets
         except TokenExpired:
-            if secrets and secrets == self.lent(principal, server):
+            if secrets and secrets == self._lent_tokens.secrets(principal, server):
                 self._lent_tokens.remove(principal, server)
             raise
 
@@ -48,15 +48,7 @@ class SecretSelector:
         if not resource.auth_required or resource.auth_mode in OPEN_MODES:
             return True
         can_issue = resource.auth_mode == "capability" and self._capability_tokens.is_shared
-        return can_issue or bool(self.lent(principal, server))
-
-    def for_sources(self, principal: Principal, server: str, resources: Iterable[Resource], given: Secrets) -> Secrets:
-        """All secrets for the server, with a capability token if its sources require one."""
-        secrets = {**self.lent(principal, server), **given}
-        source_ids = [resource.id for resource in resources if resource.auth_mode == "capability"]
-        if source_ids and _PARAMETER not in secrets and self._capability_tokens.is_shared:
-            secrets[_PARAMETER], _ = self._capability_tokens.issue(server, principal.username, source_ids)
-        return secrets
+        return can_issue or bool(self._lent_tokens.secrets(principal, server))
 
 
 def require_single_server(given: Secrets, servers: Collection[str]) -> None:

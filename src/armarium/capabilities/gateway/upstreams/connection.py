@@ -23,7 +23,8 @@ from armarium.capabilities.gateway.upstreams.errors import (
 )
 from armarium.capabilities.gateway.upstreams.process import ServerProcess
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
-from armarium.capabilities.gateway.upstreams.types import CallResult, OnProgress, UpstreamLimits, UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import OnProgress, UpstreamLimits, UpstreamTool
+from armarium.foundation.tools import Relayed
 
 if TYPE_CHECKING:
     import mcp
@@ -37,17 +38,9 @@ _RELIST_PAUSE_S = 0.5
 """The minimum interval between tool listings, whatever the server announces."""
 
 
-def _silence_client_logs() -> None:
-    """The client logs messages it cannot parse, and these may contain a caller's token."""
-    for name in ("mcp.client", "client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 class UpstreamConnection:
-    """`run`, in a task of its own, lasts as long as the connection; `failure` then says why it ended.
-
-    The client's cancel scopes must be exited by the task that entered them, so callers never open or close anything.
-    """
+    """`run`, in a task of its own, lasts as long as the connection; `failure` then says why it ended. The client's
+    cancel scopes must be exited by the task that entered them, so callers never open or close anything."""
 
     def __init__(
         self,
@@ -58,12 +51,13 @@ class UpstreamConnection:
     ) -> None:
         self._spec = spec
         self._limits = limits
+        self._connect_timeout_s = spec.timeouts.connect_s or limits.connect_timeout_s
         self._scrubber = scrubber
         self._on_tools_changed = on_tools_changed
         self._client: mcp.Client | None = None
         self._process: ServerProcess | None = None
         self._stop = anyio.Event()
-        self._change_sender, self._changes = anyio.create_memory_object_stream[None](1)
+        self._tools_announced = anyio.Event()
         self.opened = anyio.Event()
         """Set once it can be used, or has failed."""
         self.opening: anyio.CancelScope | None = None
@@ -125,23 +119,20 @@ class UpstreamConnection:
                 self.failure = connect_failed(self._spec.name, self.failure, status)
             self._client = None
             self._stop.set()
-            self._change_sender.close()
-            self._changes.close()
             self.opened.set()
             self.ended.set()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress | None) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress | None) -> Relayed:
         """Call a tool. If the caller is cancelled, the request is cancelled at the server."""
         import mcp_types as types
 
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
         result = await self._request(types.CallToolRequest(params=params), on_progress)
         structured = result.get("structuredContent")
-        return CallResult(
-            structured=structured if isinstance(structured, dict) else None,  # pyright: ignore[reportUnknownArgumentType] any JSON
+        return Relayed(
             content=list(result.get("content") or ()),
+            structured=structured if isinstance(structured, dict) else None,  # pyright: ignore[reportUnknownArgumentType] any JSON
             is_error=result.get("isError") is True,
-            meta=result.get("_meta"),
         )
 
     async def ping(self, within_s: float) -> bool:
@@ -158,15 +149,13 @@ class UpstreamConnection:
             return True
         return False
 
-    @property
-    def _connect_timeout_s(self) -> float:
-        return self._spec.timeouts.connect_s or self._limits.connect_timeout_s
-
     async def _serve(self, opening: anyio.CancelScope) -> None:
         import mcp
         from mcp_types import Implementation
 
-        _silence_client_logs()
+        # The client logs messages it cannot parse, and these may contain a caller's token.
+        for name in ("mcp.client", "client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         client = mcp.Client(
             self._streams(),
             # Every server supports the handshake; trying the sessionless protocol first would delay older ones.
@@ -190,8 +179,7 @@ class UpstreamConnection:
 
     def _streams(self) -> AbstractAsyncContextManager[Any]:
         transport = self._spec.transport
-        if transport is None:
-            raise UpstreamUnavailable(f"`{self._spec.name}` has neither `command` nor `url`", server=self._spec.name)
+        assert transport is not None, "only a disabled server has none"
         if isinstance(transport, StdioTransport):
             self._process = ServerProcess(
                 self._spec.name, transport, self._limits.max_answer_bytes, self._scrubber.scrub
@@ -199,26 +187,19 @@ class UpstreamConnection:
             return self._process.open(self._stop.set)
         from armarium.capabilities.gateway.upstreams.http import http_streams
 
-        return http_streams(
-            transport,
-            connect_timeout_s=self._connect_timeout_s,
-            max_answer_bytes=self._limits.max_answer_bytes,
-            notification_retry_s=self._limits.notification_retry_s,
-            on_session_lost=self._stop.set,
-        )
+        return http_streams(transport, self._limits, self._connect_timeout_s, on_session_lost=self._stop.set)
 
     async def _on_message(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
-            try:
-                self._change_sender.send_nowait(None)
-            except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                # A pending announcement covers this one.
-                return
+            self._tools_announced.set()
 
     async def _follow_tools(self) -> None:
-        async for _ in self._changes:
+        while True:
+            await self._tools_announced.wait()
+            # An announcement during the listing causes another one.
+            self._tools_announced = anyio.Event()
             try:
                 with anyio.fail_after(self._limits.discover_timeout_s):
                     tools = await self._list_tools()
@@ -234,15 +215,13 @@ class UpstreamConnection:
         import mcp_types as types
 
         assert self._client is not None
-        capabilities = self._client.server_capabilities
-        if capabilities.tools is None:
+        if self._client.server_capabilities.tools is None:
             return []
         tools: list[UpstreamTool] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
-            page = await self._request(
-                types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None), None
-            )
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            page = await self._request(types.ListToolsRequest(params=params), None)
             tools += [_tool(listed) for listed in page["tools"]]
             cursor = page.get("nextCursor")
             if not cursor or len(tools) >= _MAX_TOOLS:

@@ -121,10 +121,5 @@ def timeout_error(server: str, what: str, *, hint: str, is_noisy: bool) -> Upstr
 
 def connection_lost(server: str, why: str | None = None) -> UpstreamUnavailable:
     """The error for a connection that ended before the response."""
-    return UpstreamUnavailable(
-        f"`{server}` closed the connection before it responded"
-        if why is None
-        else f"`{server}` cannot be reached: {why}",
-        hint="try again; the gateway reconnects",
-        server=server,
-    )
+    what = "closed the connection before it responded" if why is None else f"cannot be reached: {why}"
+    return UpstreamUnavailable(f"`{server}` {what}", hint="try again; the gateway reconnects", server=server)

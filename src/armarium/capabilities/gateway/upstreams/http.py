@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,8 +14,14 @@ import orjson
 from armarium.capabilities.gateway.config.files import HttpTransport
 from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
 from armarium.capabilities.gateway.upstreams.message_writer import MessageWriter
-from armarium.capabilities.gateway.upstreams.notifications import NotificationStream
-from armarium.capabilities.gateway.upstreams.sse import EventStream, body_stream, media_type, rpc_error_json
+from armarium.capabilities.gateway.upstreams.sse import (
+    EventStream,
+    NotificationStream,
+    body_stream,
+    media_type,
+    rpc_error_json,
+)
+from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -23,29 +30,21 @@ if TYPE_CHECKING:
 _MAX_ERROR_BYTES = 64 * 1024
 _NOTIFICATION_TIMEOUT_S = 1.0
 """The timeout for notifications and for the end of a session."""
-_BAD_REQUEST = 400
-_TOO_MANY_REQUESTS = 429
-_NOT_FOUND = 404
 
 
 @asynccontextmanager
 async def http_streams(
-    transport: HttpTransport,
-    *,
-    connect_timeout_s: float,
-    max_answer_bytes: int,
-    notification_retry_s: float,
-    on_session_lost: Callable[[], None],
+    transport: HttpTransport, limits: UpstreamLimits, connect_timeout_s: float, *, on_session_lost: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
     """Streams to and from the server. Every call sets its own deadline."""
     from mcp.client.streamable_http import streamable_http_client
 
     # Loading certificates takes longer than many calls, and only HTTPS needs them.
     verify = transport.url.startswith("https:")
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
-    wire = httpx2.AsyncHTTPTransport(verify=verify, limits=limits)
-    notifications = NotificationStream(wire, max_answer_bytes, first_pause_s=notification_retry_s)
-    isolated = RequestErrorTransport(wire, max_answer_bytes, on_session_lost, notifications)
+    connections = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+    wire = httpx2.AsyncHTTPTransport(verify=verify, limits=connections)
+    notifications = NotificationStream(wire, limits.max_answer_bytes, first_pause_s=limits.notification_retry_s)
+    isolated = RequestErrorTransport(wire, limits.max_answer_bytes, on_session_lost, notifications)
     timeout = httpx2.Timeout(None, connect=connect_timeout_s)
     # A compressed response could expand to any size.
     headers = {"accept-encoding": "identity", **transport.headers}
@@ -62,25 +61,23 @@ async def http_streams(
 
 
 class RequestErrorTransport(httpx2.AsyncBaseTransport):
-    """Converts the failure of a request into that request's JSON-RPC error.
-
-    Otherwise the client would end the whole connection, with the calls of all callers, when one request fails. It would
-    also accept responses of any size, and keep the socket of an aborted call until the server responds.
-    """
+    """Converts the failure of a request into that request's JSON-RPC error. Otherwise the client would end the whole
+    connection, with the calls of all callers, when one request fails. It would also accept responses of any size, and
+    keep the socket of an aborted call until the server responds."""
 
     def __init__(
         self,
         wire: httpx2.AsyncBaseTransport,
         max_answer_bytes: int,
         on_session_lost: Callable[[], None],
-        notifications: NotificationStream | None = None,
+        notifications: NotificationStream,
     ) -> None:
         self._wire = wire
         self._max_answer_bytes = max_answer_bytes
         self._on_session_lost = on_session_lost
         self._requests: dict[object, anyio.CancelScope] = {}
         self._streams: dict[object, EventStream] = {}
-        self._notifications = notifications or NotificationStream(wire, max_answer_bytes)
+        self._notifications = notifications
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Only a request for the rest of an interrupted response may fail."""
@@ -117,14 +114,14 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         if response.has_redirect_location:
             # The client decides whether to follow it.
             return response
-        rejected = response.status_code >= _BAD_REQUEST
+        rejected = response.status_code >= HTTPStatus.BAD_REQUEST
         error = _error_response(request_id, NOT_MCP, "not a response to the request")
         if rejected:
             error = _error_response(request_id, UNREACHABLE, f"HTTP status {response.status_code}")
-        if response.status_code == _NOT_FOUND and "mcp-session-id" in request.headers:
+        if response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers:
             self._on_session_lost()
             error = _error_response(request_id, SESSION_LOST, "unknown session")
-        elif response.status_code == _TOO_MANY_REQUESTS:
+        elif response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             error = _error_response(request_id, BUSY, "too many requests")
         elif response.headers.get("content-encoding", "identity") != "identity":
             pass

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from anyio.abc import ObjectSendStream
 
 from armarium.capabilities.gateway.upstreams.errors import UNWRITABLE
 
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class MessageWriter:
-    """The write stream that the client uses. It serializes each message in the sender's task.
-
-    The transport behind it works for all callers at once, so an error there would end the whole connection.
-    """
+class MessageWriter(ObjectSendStream["SessionMessage"]):
+    """The write stream that the client uses. It serializes each message in the sender's task. The transport behind it
+    works for all callers at once, so an error there would end the whole connection."""
 
     def __init__(
         self, send: Callable[[SessionMessage, bytes], Awaitable[None]], close: Callable[[], Awaitable[None]]
@@ -28,7 +27,7 @@ class MessageWriter:
         self._send = send
         self._close = close
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Send the message with its JSON. Raises `MCPError`, which fails only this request."""
         from mcp import MCPError
         from mcp_types import JSONRPCRequest
@@ -47,14 +46,3 @@ class MessageWriter:
     async def aclose(self) -> None:
         """Close the stream."""
         await self._close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
-        await self.aclose()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,6 +17,7 @@ from armarium.capabilities.gateway.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from armarium.capabilities.gateway.upstreams.connection import UpstreamConnection
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.foundation.circuit_breaker import CircuitBreaker
 
@@ -30,19 +30,6 @@ _MAX_DOUBLINGS = 16
 
 _SERVER_FAULTS = (UpstreamUnavailable, UpstreamTimeout, UpstreamProtocol)
 """Errors that count against the server. A refusal, or a response of any size, shows that it works."""
-
-
-class PingTarget(Protocol):
-    """A connection that can be pinged."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether calls can be made."""
-        ...
-
-    async def ping(self, within_s: float) -> bool:
-        """Whether the server responds in time."""
-        ...
 
 
 class ConnectBackoff:
@@ -72,28 +59,24 @@ class ConnectBackoff:
 
 
 class LivenessCheck:
-    """Distinguishes a slow server from one that hangs: pings it shortly before the deadline of a call.
-
-    The ping runs within the time of the call, so the verdict is known when the deadline passes.
-    """
+    """Distinguishes a slow server from one that hangs: pings it shortly before the deadline of a call. The ping runs
+    within the time of the call, so the verdict is known when the deadline passes."""
 
     def __init__(
         self,
-        connection: Callable[[], PingTarget | None],
+        connection: Callable[[], UpstreamConnection | None],
         tasks: TaskGroup,
         now: Clock,
         *,
         ping_s: float,
         required_share: float = 0.8,
     ) -> None:
-        """`required_share` is the part of the ping's time that must have passed without a response. It is below 1
-        because timers are not exact."""
         self._connection = connection
         self._tasks = tasks
         self._now = now
         self._ping_s = ping_s
         self._required_share = required_share
-        self._unanswered: tuple[PingTarget, float] | None = None
+        self._unanswered: tuple[UpstreamConnection, float] | None = None
         self._is_pinging = False
 
     @contextmanager
@@ -107,10 +90,8 @@ class LivenessCheck:
             timer.cancel()
 
     def is_silent(self, deadline_s: float) -> bool:
-        """Whether the server has sent nothing since its ping, now that the deadline has passed.
-
-        False if the ping was sent too late because the gateway itself was busy.
-        """
+        """Whether the server has sent nothing since its ping, now that the deadline has passed. False if the ping was
+        sent too late because the gateway itself was busy."""
         if self._unanswered is None:
             return False
         connection, since = self._unanswered
@@ -133,7 +114,7 @@ class LivenessCheck:
         self._unanswered = connection, self._now()
         self._tasks.start_soon(self._ping, connection)
 
-    async def _ping(self, connection: PingTarget) -> None:
+    async def _ping(self, connection: UpstreamConnection) -> None:
         try:
             if await connection.ping(self._ping_s):
                 self.heard()
@@ -142,26 +123,24 @@ class LivenessCheck:
 
 
 class ConnectionPolicy:
-    """Decides whether a server may be called, from the outcome of calls and connection attempts.
-
-    Methods that record an outcome return whether the circuit breaker opens now. The upstream then gives up its
-    connection and tries the server with a new one.
-    """
+    """Decides whether a server may be called, from the outcome of calls and connection attempts. Methods that record an
+    outcome return whether the circuit breaker opens now. The upstream then gives up its connection and tries the server
+    with a new one."""
 
     def __init__(
         self,
         server: str,
         limits: UpstreamLimits,
-        connection: Callable[[], PingTarget | None],
+        connection: Callable[[], UpstreamConnection | None],
         tasks: TaskGroup,
         now: Clock = anyio.current_time,
     ) -> None:
         self._server = server
         self._connection = connection
-        self._breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_open_s, now)
+        self._breaker = CircuitBreaker(limits.breaker.failures, limits.breaker.open_s, now)
         self._backoff = ConnectBackoff(now, first_pause_s=limits.first_pause_s)
-        self._liveness = LivenessCheck(
-            connection, tasks, now, ping_s=limits.ping_s, required_share=limits.ping_required_share
+        self.liveness = LivenessCheck(
+            connection, tasks, now, ping_s=limits.breaker.ping_s, required_share=limits.ping_required_share
         )
         self.last_error: GatewayError | None = None
         """Why the last call or attempt failed; None after a success."""
@@ -188,14 +167,10 @@ class ConnectionPolicy:
             retry_in_s=round(retry_in_s, 1),
         )
 
-    def ping_before(self, deadline_s: float) -> AbstractContextManager[None]:
-        """Ping the server if the block runs until shortly before the deadline."""
-        return self._liveness.before(deadline_s)
-
     def call_succeeded(self) -> None:
         """Record a response."""
         self._breaker.succeeded()
-        self._liveness.heard()
+        self.liveness.heard()
         self.last_error = None
 
     def call_failed(self, error: GatewayError) -> bool:
@@ -209,11 +184,8 @@ class ConnectionPolicy:
 
     def deadline_passed(self, error: GatewayError, deadline_s: float, *, is_connecting: bool) -> bool:
         """Record a call that ran out of time. If the server still responds to pings, only this call was slow."""
-        if isinstance(error, UpstreamBusy):
-            # The call was never sent, so it says nothing about the server.
-            return False
         self.last_error = error
-        return not is_connecting and self._liveness.is_silent(deadline_s) and self._breaker.gone()
+        return not is_connecting and self.liveness.is_silent(deadline_s) and self._breaker.gone()
 
     def connection_ended(self, failure: GatewayError | None, *, was_open: bool, took_s: float) -> bool:
         """Record the end of a connection, or an attempt that failed."""

@@ -54,7 +54,6 @@ class ServerProcess:
     @asynccontextmanager
     async def open(self, on_end: Callable[[], None]) -> AsyncGenerator[Streams]:
         """Streams to and from a new process. `on_end` is called when its output ends."""
-
         # Shielded: the event loop kills a process whose start is cancelled, but does not wait for its end or end its
         # children.
         process: Process | None = None
@@ -174,10 +173,8 @@ class ServerProcess:
 
 
 async def _stop(process: Process) -> bool:
-    """End the process and its children: close its input, then SIGTERM, then SIGKILL. Takes bounded time.
-
-    Returns whether closing its input was enough.
-    """
+    """End the process and its children: close its input, then SIGTERM, then SIGKILL. Takes bounded time. Returns
+    whether closing its input was enough."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -193,7 +190,10 @@ async def _stop(process: Process) -> bool:
     for stream in (process.stdout, process.stderr):
         with suppress(*_CLOSED):
             await stream.aclose()
-    _close_transport(process)
+    # asyncio's transport would otherwise stay open until the last holder of a pipe exits.
+    inner = getattr(getattr(process, "_process", None), "_transport", None)
+    if inner is not None:
+        inner.close()
     return by_itself
 
 
@@ -208,11 +208,3 @@ async def _exited(process: Process) -> bool:
 def _signal_group(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def _close_transport(process: Process) -> None:
-    """Close asyncio's transport, which otherwise stays open until the last holder of a pipe exits."""
-    inner = getattr(getattr(process, "_process", None), "_transport", None)
-    close = getattr(inner, "close", None)
-    if callable(close):
-        close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from armarium.capabilities.gateway.config.files import HttpTransport, ServerSpec, StdioTransport
 from armarium.capabilities.gateway.secret_parameters import MIN_MASKED_LENGTH, scrub, secrets_in
-from armarium.capabilities.gateway.upstreams.types import CallResult
+from armarium.foundation.tools import Relayed
 
 
 class Scrubber:
@@ -39,12 +39,10 @@ class Scrubber:
         """A text or any JSON value without the secrets known now."""
         return scrub(value, self._configured | set(self._in_flight))
 
-    def scrub_result(self, result: CallResult, arguments: Mapping[str, Any]) -> CallResult:
-        """The result of a call without secrets.
-
-        An error is scrubbed of all secrets, since servers quote what they reject. A RAG server's result is scrubbed of
-        the secrets in the call's arguments. Any other result is relayed unchanged.
-        """
+    def scrub_result(self, result: Relayed, arguments: Mapping[str, Any]) -> Relayed:
+        """The result of a call without secrets. An error is scrubbed of all secrets, since servers quote what they
+        reject. A RAG server's result is scrubbed of the secrets in the call's arguments. Any other result is relayed
+        unchanged."""
         if result.is_error:
             return replace(result, structured=self.scrub(result.structured), content=self.scrub(result.content))
         secrets = secrets_in(arguments).values() if self._kind == "rag" else ()

@@ -1,10 +1,12 @@
-"""Data types of a server behind the gateway: its tools, results, health and limits."""
+"""Data types of a server behind the gateway: its tools, health and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from armarium.capabilities.gateway.settings import GatewayLimits
 
 HealthState = Literal["idle", "connecting", "ready", "failing", "open"]
 """`idle`: not connected, since there was no call yet; `failing`: the last attempt failed; `open`: the circuit breaker
@@ -12,17 +14,6 @@ rejects calls."""
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives the progress of a call: progress, total, message."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """The result of a tool call."""
-
-    structured: dict[str, Any] | None
-    content: list[dict[str, Any]]
-    """The content blocks as received."""
-    is_error: bool
-    meta: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +54,14 @@ class UpstreamHealth:
     pid: int | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamLimits:
-    """The time, concurrency and size that one server may use."""
+class UpstreamLimits(GatewayLimits):
+    """The limits in the settings, and those that no operator needs to change."""
 
-    connect_timeout_s: float = 10.0
-    call_timeout_s: float = 30.0
-    discover_timeout_s: float = 10.0
-    concurrency: int = 8
     waiting: int = 1000
     """Calls that may wait for a slot; further calls are rejected."""
-    max_answer_bytes: int = 10 * 1024 * 1024
-    breaker_failures: int = 3
-    breaker_open_s: float = 30.0
-    ping_s: float = 5.0
-    """How long before a call's deadline the server is pinged, at most half of the call's time."""
     ping_required_share: float = 0.8
-    """The share of the ping's time that must pass without a response before the server counts as silent."""
+    """The share of the ping's time that must pass without a response before the server counts as silent. It is below 1
+    because timers are not exact."""
     first_pause_s: float = 0.25
     """The pause after the first failed connection attempt; it doubles with every further one."""
     notification_retry_s: float = 1.0

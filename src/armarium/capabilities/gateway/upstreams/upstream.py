@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -18,18 +19,24 @@ from armarium.capabilities.gateway.upstreams.instrumentation import OnRequest, r
 from armarium.capabilities.gateway.upstreams.policy import ConnectionPolicy
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.types import (
-    CallResult,
     HealthState,
     OnProgress,
     UpstreamHealth,
     UpstreamLimits,
     UpstreamTool,
 )
+from armarium.foundation.tools import Relayed
 
 _log = logging.getLogger(__name__)
 
-OnToolsChanged = Callable[[str], Awaitable[None]]
-OnHealth = Callable[[UpstreamHealth], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True)
+class UpstreamListeners:
+    """Who learns of a server's changed tools, its health and its requests."""
+
+    on_tools_changed: Callable[[str], Awaitable[None]] | None = None
+    on_health: Callable[[UpstreamHealth], Awaitable[None]] | None = None
+    on_request: OnRequest | None = None
 
 
 class Upstream:
@@ -40,20 +47,15 @@ class Upstream:
         spec: ServerSpec,
         limits: UpstreamLimits,
         tasks: TaskGroup,
-        *,
-        on_tools_changed: OnToolsChanged | None = None,
-        on_health: OnHealth | None = None,
-        on_request: OnRequest | None = None,
+        listeners: UpstreamListeners | None = None,
     ) -> None:
         self.spec = spec
         self._limits = limits
         self._tasks = tasks
-        self._on_tools_changed = on_tools_changed
-        self._on_health = on_health
-        self._on_request = on_request
+        self._listeners = listeners or UpstreamListeners()
         self._scrubber = Scrubber(spec)
         self._policy = ConnectionPolicy(spec.name, limits, lambda: self.connection, tasks)
-        self._slots = anyio.Semaphore(limits.concurrency)
+        self._slots = anyio.Semaphore(limits.concurrency_per_server)
         self._closing = anyio.Event()
         self._idle = anyio.Event()
         self._retired: set[UpstreamConnection] = set()
@@ -101,13 +103,10 @@ class Upstream:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> CallResult:
+    ) -> Relayed:
         """Call a tool. Raises `GatewayError` if there is no result."""
         deadline_s = timeout_s or self.spec.timeouts.call_s or self._limits.call_timeout_s
-        with (
-            record_request(self._on_request, self.name, "call") as outcome,
-            self._scrubber.hold(arguments),
-        ):
+        with record_request(self._listeners.on_request, self.name, "call") as outcome, self._scrubber.hold(arguments):
             async with self._guarded(deadline_s):
                 try:
                     result = await (await self._connected()).call(tool, arguments, on_progress)
@@ -123,7 +122,7 @@ class Upstream:
         connection = self.connection
         if connection is not None and connection.usable:
             return list(connection.tools)
-        with record_request(self._on_request, self.name, "list"):
+        with record_request(self._listeners.on_request, self.name, "list"):
             async with self._guarded(timeout_s or self._limits.discover_timeout_s):
                 return list((await self._connected()).tools)
 
@@ -145,14 +144,14 @@ class Upstream:
     async def _guarded(self, deadline_s: float) -> AsyncGenerator[None]:
         """Run the block in a slot and within the deadline; the policy learns the outcome."""
         self._check_open()
-        if self._in_flight >= self._limits.concurrency + self._limits.waiting:
+        if self._in_flight >= self._limits.concurrency_per_server + self._limits.waiting:
             raise UpstreamBusy(f"too many calls wait for `{self.name}`", hint="try again later", server=self.name)
         self._in_flight += 1
         self._calls += 1
         has_slot = False
         noise = self._noise
         try:
-            with anyio.fail_after(deadline_s), self._policy.ping_before(deadline_s):
+            with anyio.fail_after(deadline_s), self._policy.liveness.before(deadline_s):
                 async with self._slots:
                     has_slot = True
                     yield
@@ -160,9 +159,7 @@ class Upstream:
             self._publish_health()
         except TimeoutError:
             self._failures += 1
-            error = self._timeout_error(deadline_s, has_slot, is_noisy=self._noise > noise)
-            self._deadline_passed(error, deadline_s)
-            raise error from None
+            raise self._deadline_passed(deadline_s, has_slot=has_slot, is_noisy=self._noise > noise) from None
         except GatewayError as error:
             self._failures += 1
             if error.for_operators:
@@ -221,12 +218,21 @@ class Upstream:
             self._retired.add(connection)
             connection.stop()
 
-    def _deadline_passed(self, error: GatewayError, deadline_s: float) -> None:
+    def _deadline_passed(self, deadline_s: float, *, has_slot: bool, is_noisy: bool) -> GatewayError:
+        """The error of a call that ran out of time."""
+        if not has_slot:
+            # The call was never sent, so it says nothing about the server.
+            self._publish_health()
+            message = f"`{self.name}` was busy with other calls for {deadline_s:g} s"
+            return UpstreamBusy(message, hint="try again later", server=self.name)
         connection = self.connection
         is_connecting = connection is not None and not connection.opened.is_set()
-        if is_connecting and connection is not None and not isinstance(error, UpstreamBusy):
+        if connection is not None and is_connecting:
             connection.was_waited_for = True
+        what = f"did not respond within {deadline_s:g} s"
+        error = timeout_error(self.name, what, hint="try again, or request less", is_noisy=is_noisy)
         self._apply(self._policy.deadline_passed(error, deadline_s, is_connecting=is_connecting))
+        return error
 
     def _apply(self, breaker_opened: bool) -> None:
         if breaker_opened:
@@ -248,24 +254,10 @@ class Upstream:
 
     async def _trial(self) -> bool:
         try:
-            return await (await self._connected(trial=True)).ping(self._limits.ping_s)
+            return await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
         except GatewayError as error:
             self._policy.last_error = error
             return False
-
-    def _timeout_error(self, deadline_s: float, has_slot: bool, *, is_noisy: bool) -> GatewayError:
-        if not has_slot:
-            return UpstreamBusy(
-                f"`{self.name}` was busy with other calls for {deadline_s:g} s",
-                hint="try again later",
-                server=self.name,
-            )
-        return timeout_error(
-            self.name,
-            f"did not respond within {deadline_s:g} s",
-            hint="try again, or request less",
-            is_noisy=is_noisy,
-        )
 
     @property
     def _noise(self) -> int:
@@ -283,15 +275,15 @@ class Upstream:
         return "ready" if self.connection is not None and self.connection.usable else "idle"
 
     async def _tools_changed(self) -> None:
-        if self._on_tools_changed is not None:
-            await _notify(self._on_tools_changed, self.name)
+        if self._listeners.on_tools_changed is not None:
+            await _notify(self._listeners.on_tools_changed, self.name)
 
     def _publish_health(self) -> None:
         state = self._state
         if state != self._published_state:
             self._published_state = state
-            if self._on_health is not None:
-                self._tasks.start_soon(_notify, self._on_health, self.health())
+            if self._listeners.on_health is not None:
+                self._tasks.start_soon(_notify, self._listeners.on_health, self.health())
 
 
 async def _notify(listener: Callable[[Any], Awaitable[None]], value: object) -> None:

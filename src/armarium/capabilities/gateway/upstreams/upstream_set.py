@@ -11,9 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from armarium.capabilities.gateway.config.files import ServerSpec
-from armarium.capabilities.gateway.upstreams.instrumentation import OnRequest
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
-from armarium.capabilities.gateway.upstreams.upstream import OnHealth, OnToolsChanged, Upstream
+from armarium.capabilities.gateway.upstreams.upstream import Upstream, UpstreamListeners
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +29,11 @@ class UpstreamSet:
     """An async context manager; `apply` sets the servers, and leaving the context closes them."""
 
     def __init__(
-        self,
-        limits: UpstreamLimits,
-        *,
-        drain_s: float = 5.0,
-        on_tools_changed: OnToolsChanged | None = None,
-        on_health: OnHealth | None = None,
-        on_request: OnRequest | None = None,
+        self, limits: UpstreamLimits, listeners: UpstreamListeners | None = None, *, drain_s: float = 5.0
     ) -> None:
         self._limits = limits
+        self._listeners = listeners
         self._drain_s = drain_s
-        self._on_tools_changed = on_tools_changed
-        self._on_health = on_health
-        self._on_request = on_request
         self._tasks: TaskGroup | None = None
         self._upstreams: dict[str, Upstream] = {}
         self._leaving: set[Upstream] = set()
@@ -73,35 +64,29 @@ class UpstreamSet:
         """Replace the set of servers. Unchanged servers keep their connection; removed ones drain in the background."""
         tasks = self._tasks
         assert tasks is not None, "used outside of its context"
-        wanted = {name: spec for name, spec in specs.items() if spec.enabled}
+        wanted = {name: spec for name, spec in sorted(specs.items()) if spec.enabled}
+        before = {name: upstream.spec for name, upstream in self._upstreams.items()}
+        changes = ServerChanges(
+            added=tuple(name for name in wanted if name not in before),
+            removed=tuple(name for name in before if name not in wanted),
+            changed=tuple(name for name, spec in wanted.items() if before.get(name, spec) != spec),
+            unchanged=tuple(name for name, spec in wanted.items() if before.get(name) == spec),
+        )
         kept: dict[str, Upstream] = {}
-        added: list[str] = []
-        changed: list[str] = []
-        unchanged: list[str] = []
-        for name, spec in sorted(wanted.items()):
+        for name, spec in wanted.items():
             known = self._upstreams.get(name)
             if known is not None and _shares_connection(known.spec, spec):
-                (unchanged if known.spec == spec else changed).append(name)
                 known.spec = spec
                 kept[name] = known
-                continue
-            (added if known is None else changed).append(name)
-            kept[name] = Upstream(
-                spec,
-                self._limits,
-                tasks,
-                on_tools_changed=self._on_tools_changed,
-                on_health=self._on_health,
-                on_request=self._on_request,
-            )
-        removed = tuple(name for name in self._upstreams if name not in kept)
+            else:
+                kept[name] = Upstream(spec, self._limits, tasks, self._listeners)
         leaving = [upstream for name, upstream in self._upstreams.items() if kept.get(name) is not upstream]
         # One assignment, so that readers never see a partial set.
         self._upstreams = kept
         for upstream in leaving:
             self._leaving.add(upstream)
             tasks.start_soon(self._drain, upstream)
-        return ServerChanges(tuple(added), removed, tuple(changed), tuple(unchanged))
+        return changes
 
     def get(self, name: str) -> Upstream | None:
         """The enabled server with that name."""
