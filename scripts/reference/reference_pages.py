@@ -117,7 +117,6 @@ def _served_tools() -> list[tuple[str, ToolSpec]]:
                 "state_dir": f"{directory}/state",
                 "audit": {"enabled": False},
                 "sandbox": {"roots": roots},
-                "corpus": {"root": directory, "ingest": {"watch": False}},
             }
             async with open_server(Settings.model_validate(wanted)) as armarium:
                 return armarium.dispatcher.tools

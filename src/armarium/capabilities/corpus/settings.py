@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -250,3 +251,8 @@ class CorpusSettings(Section):
     `!**/ca.pem` includes a file again."""
     secret_patterns: tuple[str, ...] = tuple(rule.pattern for rule in DEFAULT_RULES)
     """Regular expressions (RE2). A file that contains a match is neither indexed nor shown."""
+
+
+def state_directory(root: Path, state_dir: str | None) -> Path:
+    """The state directory of an indexed directory."""
+    return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY

@@ -25,8 +25,8 @@ from armarium.capabilities.corpus.commands.settings import (
     parse_listen,
 )
 from armarium.capabilities.corpus.errors import StoreCorrupt
-from armarium.capabilities.corpus.index.state import prepare_directory, root_directory, state_directory
-from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.index.state import prepare_directory, root_directory
+from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.settings import CoreSettings
