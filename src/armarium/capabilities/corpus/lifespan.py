@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -117,9 +117,8 @@ def _existing_storage(
             storage.forget_documents()
             storage.notes.put_new({f"embed_{kind}_dim": "" for kind in KINDS})
             remove_indexes(state_dir)
-        built_with: Mapping[IndexKind, str | None] = {
-            "text": None if rebuild else storage.notes.get("embed_text_model"),
-            "code": None if rebuild else storage.notes.get("embed_code_model"),
+        built_with: dict[IndexKind, str | None] = {
+            kind: None if rebuild else storage.notes.get(f"embed_{kind}_model") for kind in KINDS
         }
         models = choose_models(settings, built_with)
         if not read_only:
@@ -133,12 +132,11 @@ def _existing_storage(
 def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
     """What the storage records about how it was built."""
     names = _model_names(settings, models)
-    origin = {f"embed_{kind}_model": embedder.model for kind, embedder in models.embedders.items()}
-    origin |= {
-        f"embed_{kind}_dim": str(embedder.dimensions)
-        for kind, embedder in models.embedders.items()
-        if embedder.dimensions is not None
-    }
+    origin: dict[str, str] = {}
+    for kind, embedder in models.embedders.items():
+        origin[f"embed_{kind}_model"] = embedder.model
+        if embedder.dimensions is not None:
+            origin[f"embed_{kind}_dim"] = str(embedder.dimensions)
     return origin | {
         "corpus_id": corpus_id or f"corpus_{os.urandom(8).hex()}",
         "ocr_model": names["ocr"],

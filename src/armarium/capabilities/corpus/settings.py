@@ -228,8 +228,8 @@ class SpeechSettings(Section):
     elevenlabs: ElevenLabsSpeechSettings = ElevenLabsSpeechSettings()
 
 
-class CorpusSettings(Section):
-    """One directory, indexed for search and cited answers."""
+class DirectorySettings(Section):
+    """Where the directory and its state are."""
 
     root: str = "."
     """The directory."""
@@ -237,6 +237,11 @@ class CorpusSettings(Section):
     """The state directory. Default: `.dir2mcp` in the directory."""
     when_locked: Literal["follow", "fail"] = "follow"
     """If another process indexes the same directory: search its index and take over when it ends, or fail."""
+
+
+class SharedSections(Section):
+    """The sections that the settings of the server and `.dir2mcp.yaml` have in common."""
+
     mistral: MistralSettings = MistralSettings()
     openai: OpenAISettings = OpenAISettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
@@ -246,6 +251,12 @@ class CorpusSettings(Section):
     ingest: IngestSettings = IngestSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     stt: SpeechSettings = SpeechSettings()
+
+
+class CorpusSettings(SharedSections, DirectorySettings):
+    """One directory, indexed for search and cited answers."""
+
+    # The fields of the last base class come first.
     path_excludes: PathExcludes = DEFAULT_PATH_EXCLUDES
     """Patterns, as in .gitignore, of files that are neither indexed nor shown, in addition to the defaults.
     `!**/ca.pem` includes a file again."""
