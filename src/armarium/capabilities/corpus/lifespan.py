@@ -80,7 +80,7 @@ async def open_service(
         max_bytes = int(settings.ingest.max_file_mb * MEGABYTE)
         slices = SliceReader(confined, storage, exclusion, max_bytes, gitignore=settings.ingest.gitignore)
         async with background(election.run):
-            yield Corpus(resources, slices, election, settings)
+            yield Corpus(resources, slices, settings, election.progress, election.readiness, election.indexed)
 
 
 # Storage

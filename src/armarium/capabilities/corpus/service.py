@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import InvalidField
 from armarium.capabilities.corpus.index.status import stats
-from armarium.capabilities.corpus.leader import LeaderElection
+from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
+from armarium.capabilities.corpus.query.readiness import Readiness
 from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
@@ -57,28 +59,36 @@ class Corpus:
     """One directory, searchable while it is being indexed."""
 
     def __init__(
-        self, resources: Resources, slices: SliceReader, election: LeaderElection, settings: CorpusSettings
+        self,
+        resources: Resources,
+        slices: SliceReader,
+        settings: CorpusSettings,
+        progress: Progress,
+        readiness: Readiness,
+        indexed: asyncio.Event,
     ) -> None:
         self._resources = resources
         self._documents = resources.storage.documents
         self._models = resources.models
         self._slices = slices
-        self._election = election
         self._settings = settings
+        self._progress = progress
+        self._readiness = readiness
+        self._indexed = indexed
 
     async def until_indexed(self) -> None:
         """Wait until everything in the directory is indexed."""
-        await self._election.indexed.wait()
+        await self._indexed.wait()
 
     @property
     def indexing_complete(self) -> bool:
         """Whether nothing is left to index or embed."""
-        return not self._election.progress.running
+        return not self._progress.running
 
     async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> SearchResults:
         """The chunks that match the query best."""
         require_searchable(query)
-        searcher = await self._election.readiness.searcher()
+        searcher = await self._readiness.searcher()
         return await searcher.search(query, k or self._settings.rag.k_default, index, filters)
 
     async def ask(
@@ -167,7 +177,7 @@ class Corpus:
 
     def stats(self) -> Json:
         """Location, indexing progress and models."""
-        return stats(self._resources, self._election.progress.now)
+        return stats(self._resources, self._progress.now)
 
 
 def _listed(row: tuple[Any, ...]) -> Json:
