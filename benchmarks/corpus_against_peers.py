@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 import armarium
-from armarium.capabilities.corpus.index.state import state_directory
+from armarium.capabilities.corpus.settings import state_directory
 from corpus_server import CorpusServer
 from prose import Prose, write_documents
 from stand_in_model import write_stand_in

@@ -17,9 +17,9 @@ from typing import Any
 import anyio
 import numpy
 
-from armarium.capabilities.corpus.index.state import META_FILE, state_directory
+from armarium.capabilities.corpus.index.state import META_FILE
 from armarium.capabilities.corpus.index.vectors import unpack_vectors, vector_file
-from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings
+from armarium.capabilities.corpus.settings import ChunkingSettings, CorpusSettings, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.retrieval.search.vector_index import VectorIndex

@@ -100,28 +100,17 @@ def _tools() -> Generator[str]:
     yield from _table(("field", "type", "always present", "meaning"), rows)
     yield "The codes are in [errors.md](errors.md)."
     capability = None
-    for owner, tool in _served_tools():
+    for owner, tool in _declared_tools():
         if owner != capability:
             capability = owner
             yield from ("", f"## {owner}")
         yield from _tool(tool)
 
 
-def _served_tools() -> list[tuple[str, ToolSpec]]:
-    """The tools of every capability, from an open server or as its manifest declares them."""
-
-    async def ask() -> list[tuple[str, ToolSpec]]:
-        with tempfile.TemporaryDirectory() as directory:
-            wanted = {
-                "state_dir": f"{directory}/state",
-                "audit": {"enabled": False},
-                "corpus": {"root": directory, "ingest": {"watch": False}},
-            }
-            async with open_server(Settings.model_validate(wanted)) as armarium:
-                return armarium.dispatcher.tools
-
-    served = anyio.run(ask) + [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]
-    return [(owner, tool) for manifest in MANIFESTS for owner, tool in served if owner == manifest.name]
+def _declared_tools() -> list[tuple[str, ToolSpec]]:
+    """The tools of every capability, and the one that runs several of them."""
+    declared = [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]
+    return [*declared, ("pipe", pipe_tool(PipeLimits(), CallLimits()))]
 
 
 def _tool(tool: ToolSpec) -> Generator[str]:

@@ -26,6 +26,7 @@ from armarium.foundation.errors import (
     UnknownTool,
 )
 from armarium.foundation.identity import Principal
+from armarium.foundation.schema import Json
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments

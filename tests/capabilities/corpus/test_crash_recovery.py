@@ -98,7 +98,7 @@ async def test_fifty_kills_at_random_points_lose_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", ["removed", "truncated", "garbled"])
 @pytest.mark.timeout(180)
-async def test_words_and_vectors_that_are_lost_or_torn_are_made_again(tmp_path: Path, damage: str) -> None:
+async def test_indexes_that_are_lost_or_damaged_are_rebuilt(tmp_path: Path, damage: str) -> None:
     write_files(tmp_path / "files", 20)
     with CorpusProcess(tmp_path / "files") as process:
         process.wait_until_indexed()

@@ -99,7 +99,7 @@ def corpus(tmp_path: Path) -> OpenCorpus:
 
 async def listed(corpus: Corpus) -> dict[str, str]:
     _, files = await corpus.list_files("", None, 100, 0)
-    return {file.rel_path: file.status for file in files}
+    return {file["rel_path"]: file["status"] for file in files}
 
 
 async def test_an_index_that_reached_its_budget_adds_nothing_loses_nothing_and_says_so(corpus: OpenCorpus) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.index import lexical
 from armarium.capabilities.corpus.index.state import IndexLock
+from armarium.capabilities.corpus.leader import LeaderElection
 from support.corpus_calls import write_lighthouse
 from support.open_corpus import OpenCorpus, found
 
@@ -53,7 +53,7 @@ DAMAGES = [without_terms, broken_meta, truncated_postings, truncated_store, gone
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_words_that_are_torn_are_made_again_for_the_question(
+async def test_a_damaged_lexical_index_is_rebuilt_for_the_question(
     corpus: OpenCorpus, damage: Callable[[Path], None]
 ) -> None:
     damage(corpus.state_dir / "words")
@@ -65,11 +65,11 @@ async def test_words_that_are_torn_are_made_again_for_the_question(
         assert lock.try_acquire(), "the right to write was given back"
 
 
-async def test_words_that_another_process_is_making_are_waited_for_and_not_for_ever(
+async def test_a_lexical_index_that_another_process_builds_is_waited_for_and_not_for_ever(
     corpus: OpenCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "_WAIT_S", 0.0)
-    monkeypatch.setattr(leading, "_FOLLOW_S", 0.01)
+    monkeypatch.setattr(LeaderElection, "wait_s", 0.0)
+    monkeypatch.setattr(LeaderElection, "follow_s", 0.01)
     broken_meta(corpus.state_dir / "words")
     with IndexLock(corpus.state_dir) as other:
         assert other.try_acquire()

@@ -67,7 +67,7 @@ def directory(tmp_path: Path) -> Directory:
 
 async def listed(corpus: Corpus) -> list[str]:
     _, files = await corpus.list_files("", None, 100, 0)
-    return sorted(each.rel_path for each in files)
+    return sorted(each["rel_path"] for each in files)
 
 
 async def test_an_edit_that_comes_just_before_everything_is_said_to_be_indexed_is_indexed_first(

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.corpus import schemas
+from armarium.capabilities.corpus.manifest import declared_tools
 from support.client import ToolClient, texts_of
 from support.corpus import CorpusProcess
 
 Json = dict[str, Any]
+DECLARED = {tool.name.removeprefix("dir2mcp."): tool for tool in declared_tools()}
 
 
 async def answer(corpus: ToolClient, tool: str, **arguments: Any) -> Json:
@@ -38,8 +40,8 @@ async def test_the_five_core_tools_are_listed_with_the_schemas_of_the_contract(c
     for name in ("search", "ask", "open_file", "list_files", "stats"):
         tool = listed[f"dir2mcp.{name}"]
         assert tool.description
-        assert tool.input_schema == schemas.INPUT[name]
-        assert tool.output_schema == schemas.OUTPUT[name]
+        assert tool.input_schema == DECLARED[name].input_schema
+        assert tool.output_schema == DECLARED[name].output_schema
 
 
 def contract_schemas() -> list[Json]:
@@ -54,10 +56,10 @@ def contract_schemas() -> list[Json]:
 def test_the_schemas_are_the_contracts_word_for_word_but_for_one_argument() -> None:
     ours: list[Json] = [schemas.SPAN, schemas.HIT]
     for name in ("search", "ask", "open_file", "list_files", "stats"):
-        ours += [schemas.INPUT[name], schemas.OUTPUT[name]]
+        ours += [dict(DECLARED[name].input_schema), dict(DECLARED[name].output_schema or {})]
     for written, served in zip(contract_schemas(), ours, strict=False):
         properties = dict(served.get("properties", {}))
-        if served is schemas.INPUT["open_file"]:
+        if served == DECLARED["open_file"].input_schema:
             del properties["chunk_id"]
         ours_alone = {name: part for name, part in served.items() if name != "definitions"}
         assert ours_alone | ({"properties": properties} if properties else {}) == written

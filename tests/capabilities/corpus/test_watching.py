@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from armarium.capabilities.corpus.files import inotify
-from armarium.capabilities.corpus.files import watcher as watch
+from armarium.capabilities.corpus.files.watcher import Watcher
 from armarium.capabilities.corpus.settings import IngestSettings
 from support.client import ToolClient, connected
 from support.corpus import CorpusProcess
@@ -139,7 +139,7 @@ async def until_finds(service: Any, query: str, paths: list[str]) -> None:
 async def test_a_watcher_that_fails_is_tried_again_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(Watcher, "first_pause_s", 0.05)
     (tmp_path / "a.md").write_text("Apples.\n")
     watch_all, failing = inotify.TreeWatch.watch_all, True
 
@@ -169,7 +169,7 @@ async def test_one_unreadable_folder_costs_only_its_own_notices(
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     (tmp_path / "a/a.md").write_text("Apples.\n")
-    real_watch = inotify.TreeWatch._watch  # pyright: ignore[reportPrivateUsage] what the kernel refuses is said here
+    real_watch = inotify.TreeWatch.watch
 
     def denied(tree: inotify.TreeWatch, directory: bytes, place: bytes) -> bool:
         if directory == b"b":
@@ -177,7 +177,7 @@ async def test_one_unreadable_folder_costs_only_its_own_notices(
             return False
         return real_watch(tree, directory, place)
 
-    monkeypatch.setattr(inotify.TreeWatch, "_watch", denied)
+    monkeypatch.setattr(inotify.TreeWatch, "watch", denied)
 
     async def body(corpus: OpenCorpus, service: Any) -> None:
         (tmp_path / "c/c.md").write_text("Cherries.\n")
@@ -227,11 +227,11 @@ def test_a_moved_directory_is_followed_under_its_new_path(tmp_path: Path) -> Non
 async def test_directories_without_notices_are_looked_at_also_while_others_give_notice_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(Watcher, "first_pause_s", 1.0)
     for name in ("busy", "unwatched"):
         (tmp_path / name).mkdir()
     (tmp_path / "busy/a.md").write_text("Apples.\n")
-    real_watch = inotify.TreeWatch._watch  # pyright: ignore[reportPrivateUsage] what the kernel refuses is said here
+    real_watch = inotify.TreeWatch.watch
 
     def short(tree: inotify.TreeWatch, directory: bytes, place: bytes) -> bool:
         if directory == b"unwatched":
@@ -239,7 +239,7 @@ async def test_directories_without_notices_are_looked_at_also_while_others_give_
             return False
         return real_watch(tree, directory, place)
 
-    monkeypatch.setattr(inotify.TreeWatch, "_watch", short)
+    monkeypatch.setattr(inotify.TreeWatch, "watch", short)
 
     async def body(corpus: OpenCorpus, service: Any) -> None:
         (tmp_path / "unwatched/c.md").write_text("Cherries.\n")

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible, StoreCorrupt
-from armarium.capabilities.corpus.index.state import is_being_indexed, read_status, root_directory, state_directory
-from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.index.state import is_being_indexed, read_status, root_directory
+from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
 from armarium.capability import CheckResult, Facilities
 from armarium.foundation.processes.isolation import available_isolation
 

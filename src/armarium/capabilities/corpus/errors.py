@@ -8,128 +8,89 @@ from armarium.foundation.errors import ArmariumError
 class CorpusError(ArmariumError):
     """The base of all errors of the corpus."""
 
+    def __init_subclass__(cls, *, code: str, retryable: bool = False, security: bool = False) -> None:
+        cls.code, cls.retryable, cls.security = code, retryable, security
 
-class MissingField(CorpusError):
+
+class MissingField(CorpusError, code="MISSING_FIELD"):
     """A required argument is missing."""
 
-    code = "MISSING_FIELD"
 
-
-class InvalidField(CorpusError):
+class InvalidField(CorpusError, code="INVALID_FIELD"):
     """An argument has the wrong type or an unusable value."""
 
-    code = "INVALID_FIELD"
 
-
-class InvalidRange(CorpusError):
+class InvalidRange(CorpusError, code="INVALID_RANGE"):
     """A range of lines, pages or time is reversed, or outside the document."""
 
-    code = "INVALID_RANGE"
 
-
-class Forbidden(CorpusError):
+class Forbidden(CorpusError, code="FORBIDDEN", security=True):
     """Policy blocks the path or the content: an excluded path, or text that contains a credential."""
 
-    code, security = "FORBIDDEN", True
 
-
-class PathOutsideRoot(CorpusError):
+class PathOutsideRoot(CorpusError, code="PATH_OUTSIDE_ROOT", security=True):
     """The path, or a link on it, leads outside the indexed directory."""
 
-    code, security = "PATH_OUTSIDE_ROOT", True
 
-
-class FileNotFound(CorpusError):
+class FileNotFound(CorpusError, code="FILE_NOT_FOUND"):
     """No document has this path."""
 
-    code = "FILE_NOT_FOUND"
 
-
-class DocTypeUnsupported(CorpusError):
+class DocTypeUnsupported(CorpusError, code="DOC_TYPE_UNSUPPORTED"):
     """The operation does not support documents of this type."""
 
-    code = "DOC_TYPE_UNSUPPORTED"
 
-
-class StoreCorrupt(CorpusError):
+class StoreCorrupt(CorpusError, code="STORE_CORRUPT"):
     """The stored state cannot be read. Rebuilding the index helps."""
 
-    code = "STORE_CORRUPT"
 
-
-class IndexVersionMismatch(CorpusError):
+class IndexVersionMismatch(CorpusError, code="INDEX_VERSION_MISMATCH"):
     """The stored index was built by another version, or with other models."""
 
-    code = "INDEX_VERSION_MISMATCH"
 
-
-class IndexNotReady(CorpusError):
+class IndexNotReady(CorpusError, code="INDEX_NOT_READY", retryable=True):
     """Nothing is indexed yet. Retry in a moment."""
 
-    code, retryable = "INDEX_NOT_READY", True
 
-
-class ExtractFailed(CorpusError):
+class ExtractFailed(CorpusError, code="EXTRACT_FAILED"):
     """The document cannot be read: truncated, damaged, encrypted or hostile."""
 
-    code = "EXTRACT_FAILED"
 
-
-class OcrFailed(CorpusError):
+class OcrFailed(CorpusError, code="OCR_FAILED"):
     """No text was recognised in the image or the scanned pages."""
 
-    code = "OCR_FAILED"
 
-
-class TranscribeFailed(CorpusError):
+class TranscribeFailed(CorpusError, code="TRANSCRIBE_FAILED"):
     """The recording could not be transcribed."""
 
-    code = "TRANSCRIBE_FAILED"
 
-
-class AnnotateFailed(CorpusError):
+class AnnotateFailed(CorpusError, code="ANNOTATE_FAILED"):
     """The model returned no annotation that matches the schema."""
 
-    code = "ANNOTATE_FAILED"
 
-
-class FileTooLarge(CorpusError):
+class FileTooLarge(CorpusError, code="FILE_TOO_LARGE"):
     """The document, or a member of an archive, exceeds its size limit."""
 
-    code = "FILE_TOO_LARGE"
 
-
-class BinarySkipped(CorpusError):
+class BinarySkipped(CorpusError, code="BINARY_SKIPPED"):
     """The document is binary and has no text to index or show."""
 
-    code = "BINARY_SKIPPED"
 
-
-class IndexLocked(CorpusError):
+class IndexLocked(CorpusError, code="INDEX_LOCKED", retryable=True):
     """Another process holds the lock for writing the index."""
 
-    code, retryable = "INDEX_LOCKED", True
 
-
-class StateUnwritable(CorpusError):
+class StateUnwritable(CorpusError, code="INGESTION_FAILED"):
     """The state cannot be written: the disk is full, or the directory is read-only."""
 
-    code = "INGESTION_FAILED"
 
-
-class StateFull(CorpusError):
+class StateFull(CorpusError, code="STATE_FULL"):
     """The index has reached its size limit. What is indexed stays searchable, nothing is added."""
 
-    code = "STATE_FULL"
 
-
-class IsolationMissing(CorpusError):
+class IsolationMissing(CorpusError, code="ISOLATION_MISSING"):
     """The kernel cannot isolate the worker processes, and the settings require it."""
 
-    code = "ISOLATION_MISSING"
 
-
-class RootInaccessible(CorpusError):
+class RootInaccessible(CorpusError, code="ROOT_INACCESSIBLE"):
     """The directory to index does not exist or cannot be listed."""
-
-    code = "ROOT_INACCESSIBLE"

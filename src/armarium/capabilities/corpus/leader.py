@@ -31,10 +31,6 @@ from armarium.foundation.events import FileScanned
 from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind
 
-_FOLLOW_S = 1.0
-"""How often a follower checks whether the leader wrote something or ended."""
-_WAIT_S = 30.0
-"""How long a one-off command waits for an index that another process is building."""
 _DEAD_SHARE = 0.5
 """Deleted chunks are purged once they are more than this share of all."""
 _MAX_FRESH_STARTS = 2
@@ -43,6 +39,11 @@ _MAX_FRESH_STARTS = 2
 
 class LeaderElection:
     """Runs the background work of one corpus, as the leader or as a follower that takes over when the leader ends."""
+
+    follow_s = 1.0
+    """How often a follower checks whether the leader wrote something or ended."""
+    wait_s = 30.0
+    """How long a one-off command waits for an index that another process is building."""
 
     def __init__(
         self,
@@ -104,16 +105,19 @@ class LeaderElection:
     async def _follow(self) -> None:
         """Search the index that another process writes. Returns once this process holds the lock."""
         storage = self._resources.storage
-        give_up_at = anyio.current_time() + _WAIT_S
+        give_up_at = anyio.current_time() + self.wait_s
         repaired = False
         while True:
             version = storage.version()
             try:
                 index = await run_sync(self._load)
-            except IndexNotReady as error:
+            except (IndexNotReady, StoreCorrupt) as error:
                 if self._lasting:
+                    # The leader builds it; if there is none, this process does.
                     if self._lock.try_acquire():
                         return
+                elif isinstance(error, StoreCorrupt):
+                    raise
                 elif repaired:
                     raise StoreCorrupt("the lexical index cannot be rebuilt", hint="run: dir2mcp reindex") from error
                 elif await run_sync(self._repair_files):
@@ -121,16 +125,7 @@ class LeaderElection:
                     continue
                 elif anyio.current_time() > give_up_at:
                     raise
-                # The leader is building it.
-                await anyio.sleep(_FOLLOW_S)
-                continue
-            except StoreCorrupt:
-                # The leader rebuilds it; if there is none, this process does.
-                if not self._lasting:
-                    raise
-                if self._lock.try_acquire():
-                    return
-                await anyio.sleep(_FOLLOW_S)
+                await anyio.sleep(self.follow_s)
                 continue
             self._use(index)
             if index.unsaved and not self._lasting:
@@ -138,7 +133,7 @@ class LeaderElection:
             self.indexed.set()
             self.progress.put(running=await run_sync(self._leader_is_indexing))
             while storage.version() == version:
-                await anyio.sleep(_FOLLOW_S)
+                await anyio.sleep(self.follow_s)
                 if self._lasting and self._lock.try_acquire():
                     self.indexed.clear()
                     return

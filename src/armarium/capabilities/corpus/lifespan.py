@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,6 @@ from armarium.capabilities.corpus.index.state import (
     remove_indexes,
     remove_state,
     root_directory,
-    state_directory,
     state_paths,
 )
 from armarium.capabilities.corpus.index.vectors import KINDS
@@ -31,8 +30,8 @@ from armarium.capabilities.corpus.model_choice import Models, choose_models
 from armarium.capabilities.corpus.query.search import SearchOptions
 from armarium.capabilities.corpus.query.slices import SliceReader
 from armarium.capabilities.corpus.resources import Resources
-from armarium.capabilities.corpus.service import AnswerOptions, Corpus
-from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings
+from armarium.capabilities.corpus.service import Corpus
+from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage, replace_damaged
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
@@ -75,26 +74,13 @@ async def open_service(
         confined = stack.enter_context(ConfinedRoot(str(root)))
         names = _model_names(settings, models)
         resources = Resources(root, state_dir, confined, exclusion, storage, models, names, events, health)
-        election = LeaderElection(
-            resources,
-            lock,
-            "full" if indexing == "full" else "incremental",
-            _ingest_options(settings, own_paths),
-            _search_options(settings),
-            lasting=indexing == "background",
-        )
+        ingest, search = _ingest_options(settings, own_paths), _search_options(settings)
+        mode = "full" if indexing == "full" else "incremental"
+        election = LeaderElection(resources, lock, mode, ingest, search, lasting=indexing == "background")
         max_bytes = int(settings.ingest.max_file_mb * MEGABYTE)
         slices = SliceReader(confined, storage, exclusion, max_bytes, gitignore=settings.ingest.gitignore)
         async with background(election.run):
-            yield Corpus(
-                resources,
-                slices,
-                _answer_options(settings),
-                election.progress,
-                election.readiness,
-                election.indexed,
-                k_default=settings.rag.k_default,
-            )
+            yield Corpus(resources, slices, settings, election.progress, election.readiness, election.indexed)
 
 
 # Storage
@@ -131,9 +117,8 @@ def _existing_storage(
             storage.forget_documents()
             storage.notes.put_new({f"embed_{kind}_dim": "" for kind in KINDS})
             remove_indexes(state_dir)
-        built_with: Mapping[IndexKind, str | None] = {
-            "text": None if rebuild else storage.notes.get("embed_text_model"),
-            "code": None if rebuild else storage.notes.get("embed_code_model"),
+        built_with: dict[IndexKind, str | None] = {
+            kind: None if rebuild else storage.notes.get(f"embed_{kind}_model") for kind in KINDS
         }
         models = choose_models(settings, built_with)
         if not read_only:
@@ -147,12 +132,11 @@ def _existing_storage(
 def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
     """What the storage records about how it was built."""
     names = _model_names(settings, models)
-    origin = {f"embed_{kind}_model": embedder.model for kind, embedder in models.embedders.items()}
-    origin |= {
-        f"embed_{kind}_dim": str(embedder.dimensions)
-        for kind, embedder in models.embedders.items()
-        if embedder.dimensions is not None
-    }
+    origin: dict[str, str] = {}
+    for kind, embedder in models.embedders.items():
+        origin[f"embed_{kind}_model"] = embedder.model
+        if embedder.dimensions is not None:
+            origin[f"embed_{kind}_dim"] = str(embedder.dimensions)
     return origin | {
         "corpus_id": corpus_id or f"corpus_{os.urandom(8).hex()}",
         "ocr_model": names["ocr"],
@@ -210,13 +194,4 @@ def _search_options(settings: CorpusSettings) -> SearchOptions:
         oversampling=settings.rag.oversample_factor,
         rerank_candidates=settings.rerank.candidates,
         rerank_timeout_s=settings.rerank.timeout_s,
-    )
-
-
-def _answer_options(settings: CorpusSettings) -> AnswerOptions:
-    return AnswerOptions(
-        generate=settings.rag.generate_answer,
-        system_prompt=settings.rag.system_prompt,
-        max_context_chars=settings.rag.max_context_chars,
-        timeout_s=settings.chat.timeout_s,
     )

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from armarium.manifest import Manifest, ProgressDisplay, ServedDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterable, Sequence
 
     from armarium.capabilities.corpus.settings import CorpusSettings
     from armarium.capability import Capability, CheckResult, Facilities
     from armarium.command_line.host import CommandHost
     from armarium.foundation.events import Events
+    from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
     "The corpus answers from an indexed directory. dir2mcp.search finds chunks, dir2mcp.ask answers with citations "
@@ -57,13 +58,20 @@ def check(section: CorpusSettings | None, facilities: Facilities) -> Iterable[Ch
 
 def state_paths(section: CorpusSettings) -> list[Path]:
     """The state directory, with the index, the token and cached responses of providers."""
-    from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+    from armarium.capabilities.corpus.settings import state_directory
 
-    return [Path(section.state_dir).expanduser() if section.state_dir else _root(section) / STATE_DIRECTORY]
+    return [state_directory(_root(section), section.state_dir)]
 
 
 def _root(section: CorpusSettings) -> Path:
     return Path(os.path.abspath(os.path.expanduser(section.root)))
+
+
+def declared_tools() -> Sequence[ToolSpec]:
+    """The tools, without a corpus behind them."""
+    from armarium.capabilities.corpus.tools import TOOLS
+
+    return [tool.spec for tool in TOOLS]
 
 
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
@@ -76,7 +84,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 def progress_display(events: Events) -> ProgressDisplay:
     """The display of indexing progress."""
-    from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
+    from armarium.capabilities.corpus.commands.progress.event_feed import progress_on_stderr
 
     return progress_on_stderr(events)
 
@@ -95,6 +103,7 @@ MANIFEST = Manifest(
     check=check,
     packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
     state_paths=state_paths,
+    declared_tools=declared_tools,
     programs={"dir2mcp": run_dir2mcp},
     directory_section=directory_section,
     progress_display=progress_display,

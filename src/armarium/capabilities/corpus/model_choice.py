@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
-from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.settings import CorpusSettings, MistralSettings, OpenAISettings
 from armarium.foundation.errors import ConfigError
 from armarium.providers.client import ProviderClient
 from armarium.providers.cohere import CohereReranker, cohere_client
@@ -18,17 +18,10 @@ from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
 from armarium.providers.mistral import MistralChat, MistralEmbedder
 from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
-from armarium.providers.vendors import MISTRAL, OPENAI
+from armarium.providers.vendors import MISTRAL, OPENAI, Vendor
 from armarium.retrieval.chunks import IndexKind
 
 Provider = Literal["local", "mistral", "openai"]
-
-
-class MissingKey(ConfigError):
-    """The settings name a provider without its key."""
-
-    def __init__(self, variable: str) -> None:
-        super().__init__(f"Missing {variable}", hint=f"set {variable}, or run: dir2mcp config init", variable=variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +81,8 @@ class _Vendors:
             local = LocalEmbedder()
             return {"text": local, "code": local}
         if provider == "mistral":
-            mistral = self._settings.mistral
-            return {
-                "text": MistralEmbedder(self._mistral, mistral.embed_text_model),
-                "code": MistralEmbedder(self._mistral, mistral.embed_code_model),
-            }
+            text, code = self._settings.mistral.embed_text_model, self._settings.mistral.embed_code_model
+            return {"text": MistralEmbedder(self._mistral, text), "code": MistralEmbedder(self._mistral, code)}
         openai = self._settings.openai
         if openai.embed_text_model is None:
             raise ConfigError("embedding.provider is openai, but openai.embed_text_model is not set")
@@ -115,17 +105,19 @@ class _Vendors:
 
     @cached_property
     def _mistral(self) -> ProviderClient:
-        key = _key(self._settings.mistral.api_key)
-        if key is None:
-            raise MissingKey("MISTRAL_API_KEY")
-        rate = self._settings.embedding.requests_per_minute
-        return ProviderClient(MISTRAL, key, base_url=self._settings.mistral.base_url, requests_per_minute=rate)
+        if _key(self._settings.mistral.api_key) is None:
+            variable = "MISTRAL_API_KEY"
+            hint = f"set {variable}, or run: dir2mcp config init"
+            raise ConfigError(f"Missing {variable}", hint=hint, variable=variable)
+        return self._client(MISTRAL, self._settings.mistral)
 
     @cached_property
     def _openai(self) -> ProviderClient:
+        return self._client(OPENAI, self._settings.openai)
+
+    def _client(self, vendor: Vendor, section: MistralSettings | OpenAISettings) -> ProviderClient:
         rate = self._settings.embedding.requests_per_minute
-        key = _key(self._settings.openai.api_key)
-        return ProviderClient(OPENAI, key, base_url=self._settings.openai.base_url, requests_per_minute=rate)
+        return ProviderClient(vendor, _key(section.api_key), base_url=section.base_url, requests_per_minute=rate)
 
 
 def _reranker(settings: CorpusSettings) -> Reranker | None:

@@ -20,9 +20,11 @@ from armarium.capabilities.corpus.query.readiness import Readiness
 from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
+from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
+from armarium.foundation.schema import Json
 from armarium.providers.errors import ProviderError
 from armarium.retrieval.search.index_choice import IndexChoice
 
@@ -46,34 +48,11 @@ def require_searchable(query: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerOptions:
-    """How questions are answered."""
-
-    generate: bool
-    """Whether `ask` writes an answer. Otherwise it returns search results only."""
-    system_prompt: str
-    max_context_chars: int
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class AskResult:
     """An answer and the search results it is based on."""
 
     results: SearchResults
     answer: Answer | None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A document in a listing."""
-
-    rel_path: str
-    doc_type: str
-    size_bytes: int
-    mtime_unix: int
-    status: str
-    deleted: bool
 
 
 class Corpus:
@@ -83,22 +62,19 @@ class Corpus:
         self,
         resources: Resources,
         slices: SliceReader,
-        answers: AnswerOptions,
+        settings: CorpusSettings,
         progress: Progress,
         readiness: Readiness,
         indexed: asyncio.Event,
-        *,
-        k_default: int,
     ) -> None:
         self._resources = resources
         self._documents = resources.storage.documents
         self._models = resources.models
         self._slices = slices
-        self._answers = answers
+        self._settings = settings
         self._progress = progress
         self._readiness = readiness
         self._indexed = indexed
-        self._k_default = k_default
 
     async def until_indexed(self) -> None:
         """Wait until everything in the directory is indexed."""
@@ -113,7 +89,7 @@ class Corpus:
         """The chunks that match the query best."""
         require_searchable(query)
         searcher = await self._readiness.searcher()
-        return await searcher.search(query, k or self._k_default, index, filters)
+        return await searcher.search(query, k or self._settings.rag.k_default, index, filters)
 
     async def ask(
         self,
@@ -127,13 +103,14 @@ class Corpus:
         """Answer from the chunks that match the question best, with citations. `on_text` receives the answer as it is
         written."""
         results = await self.search(question, k, index, filters)
-        if mode == "search_only" or not self._answers.generate:
+        if mode == "search_only" or not self._settings.rag.generate_answer:
             return AskResult(results, None)
-        answer = await self._answer(question, [hit.chunk for hit in results.hits], on_text or _ignore)
+        write: Callable[[str], None] = on_text or (lambda text: None)
+        answer = await self._answer(question, [hit.chunk for hit in results.hits], write)
         if results.lexical_only is None:
             return AskResult(results, answer)
         note = f"\n\n(The question could not be embedded, so the search was lexical only: {results.lexical_only})"
-        (on_text or _ignore)(note)
+        write(note)
         return AskResult(results, Answer(answer.text + note, answer.cited))
 
     async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
@@ -148,19 +125,19 @@ class Corpus:
             streamed.append(piece)
             on_text(piece)
 
-        options = self._answers
+        rag, timeout_s = self._settings.rag, self._settings.chat.timeout_s
         reason = "The chat model gave an empty answer"
         try:
-            with anyio.fail_after(options.timeout_s):
+            with anyio.fail_after(timeout_s):
                 answer = await generate_answer(
-                    self._models.chat, options.system_prompt, question, chunks, options.max_context_chars, stream
+                    self._models.chat, rag.system_prompt, question, chunks, rag.max_context_chars, stream
                 )
             if answer.text:
                 if not streamed:
                     on_text(answer.text)
                 return answer
         except TimeoutError:
-            reason = f"The chat model took longer than {options.timeout_s:g} seconds"
+            reason = f"The chat model took longer than {timeout_s:g} seconds"
         except ProviderError as error:
             reason = f"The chat model failed ({error.code}: {error.message})"
         _log.warning("answering without the chat model", extra={"reason": reason})
@@ -173,13 +150,11 @@ class Corpus:
         """Read an exact slice of a document."""
         return await run_sync(self._slices.read, rel_path, wanted, max_chars)
 
-    async def list_files(
-        self, path_prefix: str, glob: str | None, limit: int, offset: int
-    ) -> tuple[int, list[ListedFile]]:
+    async def list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
         """One page of the documents, and the total number that match."""
         return await run_sync(self._list_files, path_prefix, glob, limit, offset)
 
-    def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[ListedFile]]:
+    def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
         if glob is None:
             total, rows = self._documents.page(path_prefix, limit, offset)
             return total, [_listed(row) for row in rows]
@@ -200,15 +175,11 @@ class Corpus:
         """The current warnings."""
         return self._resources.health.warnings
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Json:
         """Location, indexing progress and models."""
         return stats(self._resources, self._progress.now)
 
 
-def _ignore(text: str) -> None:
-    """For callers that want only the whole answer."""
-
-
-def _listed(row: tuple[str, str, int, int, str, int]) -> ListedFile:
-    *facts, deleted = row
-    return ListedFile(*facts, deleted=bool(deleted))  # pyright: ignore[reportArgumentType] five columns, in this order
+def _listed(row: tuple[Any, ...]) -> Json:
+    columns = ("rel_path", "doc_type", "size_bytes", "mtime_unix", "status", "deleted")
+    return dict(zip(columns, row, strict=True)) | {"deleted": bool(row[-1])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -227,8 +228,8 @@ class SpeechSettings(Section):
     elevenlabs: ElevenLabsSpeechSettings = ElevenLabsSpeechSettings()
 
 
-class CorpusSettings(Section):
-    """One directory, indexed for search and cited answers."""
+class DirectorySettings(Section):
+    """Where the directory and its state are."""
 
     root: str = "."
     """The directory."""
@@ -236,6 +237,11 @@ class CorpusSettings(Section):
     """The state directory. Default: `.dir2mcp` in the directory."""
     when_locked: Literal["follow", "fail"] = "follow"
     """If another process indexes the same directory: search its index and take over when it ends, or fail."""
+
+
+class SharedSections(Section):
+    """The sections that the settings of the server and `.dir2mcp.yaml` have in common."""
+
     mistral: MistralSettings = MistralSettings()
     openai: OpenAISettings = OpenAISettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
@@ -245,8 +251,19 @@ class CorpusSettings(Section):
     ingest: IngestSettings = IngestSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     stt: SpeechSettings = SpeechSettings()
+
+
+class CorpusSettings(SharedSections, DirectorySettings):
+    """One directory, indexed for search and cited answers."""
+
+    # The fields of the last base class come first.
     path_excludes: PathExcludes = DEFAULT_PATH_EXCLUDES
     """Patterns, as in .gitignore, of files that are neither indexed nor shown, in addition to the defaults.
     `!**/ca.pem` includes a file again."""
     secret_patterns: tuple[str, ...] = tuple(rule.pattern for rule in DEFAULT_RULES)
     """Regular expressions (RE2). A file that contains a match is neither indexed nor shown."""
+
+
+def state_directory(root: Path, state_dir: str | None) -> Path:
+    """The state directory of an indexed directory."""
+    return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY

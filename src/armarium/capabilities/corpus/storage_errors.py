@@ -64,16 +64,17 @@ def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
 
 def storage_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of `meta.sqlite`; None if there is any other error."""
-    leaves = list(_leaves(error))
-    reasons = [None if isinstance(leaf, DamagedIndex) else _reason(leaf) for leaf in leaves]
-    found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
-    return found[0] if found and len(found) == len(leaves) else None
+    return _damage(error, of_lexical_index=False)
 
 
 def lexical_index_damage(error: BaseException) -> StoreCorrupt | None:
     """The damage of the lexical index; None if there is any other error."""
+    return _damage(error, of_lexical_index=True)
+
+
+def _damage(error: BaseException, *, of_lexical_index: bool) -> StoreCorrupt | None:
     leaves = list(_leaves(error))
-    reasons = [from_damaged_index(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex)]
+    reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == of_lexical_index]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 

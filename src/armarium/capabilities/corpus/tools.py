@@ -4,81 +4,82 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from armarium.capabilities.corpus import schemas
+from pydantic import Field
+
 from armarium.capabilities.corpus.errors import InvalidField, InvalidRange, MissingField
 from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import Slice
-from armarium.capabilities.corpus.service import AskResult, Corpus
+from armarium.capabilities.corpus.schemas import OUTPUT
+from armarium.capabilities.corpus.service import AnswerMode, AskResult, Corpus
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import (
+    ERROR_ENVELOPE,
     Args,
     Call,
     DeclaredTool,
     ErrorStyle,
+    NoArgs,
     ToolSpec,
     bind_tools,
     declare_tool,
     message_and_hint,
 )
+from armarium.retrieval.search.index_choice import IndexChoice
 from armarium.retrieval.spans import citation, span_as_json, span_from_json
 
+Text = Annotated[str, Field(min_length=1)]
+HitCount = Annotated[int | None, Field(ge=1, le=50, json_schema_extra={"default": 10})]
+"""The schema has the contract's default. The settings have the one that counts."""
+Ordinal = Annotated[int | None, Field(ge=1)]
+Offset = Annotated[int | None, Field(ge=0)]
 
-class FilterArgs(Args):
-    """Filters on documents."""
 
+class SearchArgs(Args):
+    """Arguments of search."""
+
+    query: Text
+    k: HitCount = None
+    index: IndexChoice = "auto"
     path_prefix: str | None = None
     file_glob: str | None = None
     doc_types: list[str] | None = None
 
-    def filters(self) -> Filters:
-        """The filters for the service."""
-        return Filters(self.path_prefix, self.file_glob, tuple(self.doc_types or ()))
 
-
-class SearchArgs(FilterArgs):
-    """Arguments of search."""
-
-    query: str
-    k: int | None = None
-    index: Literal["auto", "text", "code", "both"] = "auto"
-
-
-class AskArgs(FilterArgs):
+class AskArgs(Args):
     """Arguments of ask."""
 
-    question: str
-    k: int | None = None
-    mode: Literal["answer", "search_only"] = "answer"
-    index: Literal["auto", "text", "code", "both"] = "auto"
+    question: Text
+    k: HitCount = None
+    mode: AnswerMode = "answer"
+    index: IndexChoice = "auto"
+    path_prefix: str | None = None
+    file_glob: str | None = None
+    doc_types: list[str] | None = None
 
 
 class OpenFileArgs(Args):
-    """Arguments of open_file."""
+    """Arguments of open_file. `chunk_id` is not in the contract: two chunks of one long line have the same span."""
 
-    rel_path: str
-    start_line: int | None = None
-    end_line: int | None = None
-    page: int | None = None
-    start_ms: int | None = None
-    end_ms: int | None = None
-    max_chars: int = 20_000
-    chunk_id: int | None = None
+    rel_path: Text
+    start_line: Ordinal = None
+    end_line: Ordinal = None
+    page: Ordinal = None
+    start_ms: Offset = None
+    end_ms: Offset = None
+    max_chars: int = Field(default=20_000, ge=200, le=50_000)
+    chunk_id: Offset = None
 
 
 class ListFilesArgs(Args):
     """Arguments of list_files."""
 
-    path_prefix: str = ""
+    path_prefix: str | None = None
     glob: str | None = None
-    limit: int = 200
-    offset: int = 0
-
-
-class StatsArgs(Args):
-    """No arguments."""
+    limit: int = Field(default=200, ge=1, le=5000)
+    offset: int = Field(default=0, ge=0)
 
 
 async def search(corpus: Corpus, call: Call, args: SearchArgs) -> Json:
@@ -87,14 +88,20 @@ async def search(corpus: Corpus, call: Call, args: SearchArgs) -> Json:
     and source code; text or code searches one of them. Narrow it with `path_prefix`, `file_glob` (`src/**/*.py`) or
     `doc_types` (code, md, text, pdf, html, data …). A query has at most 20,000 characters. Results may grow while
     `indexing_complete` is false."""
-    results = await corpus.search(args.query, args.k, args.index, args.filters())
-    return search_as_json(args.query, results, indexing_complete=corpus.indexing_complete)
+    results = await corpus.search(args.query, args.k, args.index, _filters(args))
+    return {
+        "query": args.query,
+        "k": results.k,
+        "index_used": results.index_used,
+        "hits": _hits(results),
+        "indexing_complete": corpus.indexing_complete,
+    }
 
 
 async def ask(corpus: Corpus, call: Call, args: AskArgs) -> Json:
     """Answer a question from the indexed directory, with citations such as [src/app.py:L10-L42]. Check a citation
     with open_file. `mode` search_only returns the chunks without an answer. Takes the same filters as search."""
-    result = await corpus.ask(args.question, args.k, args.mode, args.index, args.filters())
+    result = await corpus.ask(args.question, args.k, args.mode, args.index, _filters(args))
     return ask_as_json(args.question, result, indexing_complete=corpus.indexing_complete)
 
 
@@ -116,25 +123,17 @@ async def open_file(corpus: Corpus, call: Call, args: OpenFileArgs) -> Json:
 async def list_files(corpus: Corpus, call: Call, args: ListFilesArgs) -> Json:
     """List the documents of the indexed directory in path order, with type, size and indexing status. Use it to get an
     overview, and to choose filters for search. Page with `limit` and `offset`."""
-    total, files = await corpus.list_files(args.path_prefix, args.glob, args.limit, args.offset)
-    listed = [{name: getattr(file, name) for name in file.__dataclass_fields__} for file in files]
-    return {"limit": args.limit, "offset": args.offset, "total": total, "files": listed}
+    total, files = await corpus.list_files(args.path_prefix or "", args.glob, args.limit, args.offset)
+    return {"limit": args.limit, "offset": args.offset, "total": total, "files": files}
 
 
-async def stats(corpus: Corpus, call: Call, args: StatsArgs) -> Json:
+async def stats(corpus: Corpus, call: Call, args: NoArgs) -> Json:
     """Report indexing progress, the size of the index and the models in use."""
     return corpus.stats()
 
 
-def search_as_json(query: str, results: SearchResults, *, indexing_complete: bool) -> Json:
-    """SearchResults in the contract's shape."""
-    return {
-        "query": query,
-        "k": results.k,
-        "index_used": results.index_used,
-        "hits": _hits(results),
-        "indexing_complete": indexing_complete,
-    }
+def _filters(args: SearchArgs | AskArgs) -> Filters:
+    return Filters(args.path_prefix, args.file_glob, tuple(args.doc_types or ()))
 
 
 def ask_as_json(question: str, asked: AskResult, *, indexing_complete: bool) -> Json:
@@ -199,14 +198,11 @@ def _open_file_text(result: Json) -> list[str]:
 
 
 def _list_files_text(result: Json) -> list[str]:
-    lines = [
-        f"{file['rel_path']} ({file['doc_type']}, {file['size_bytes']} bytes"
-        + ("" if file["status"] == "ok" else f", {file['status']}")
-        + ")"
-        for file in result["files"]
-    ]
-    shown = f"{len(lines)} of {result['total']} files"
-    return ["\n".join([shown, *lines])]
+    lines = [f"{len(result['files'])} of {result['total']} files"]
+    for file in result["files"]:
+        status = "" if file["status"] == "ok" else f", {file['status']}"
+        lines.append(f"{file['rel_path']} ({file['doc_type']}, {file['size_bytes']} bytes{status})")
+    return ["\n".join(lines)]
 
 
 def _stats_text(result: Json) -> list[str]:
@@ -219,36 +215,21 @@ def _stats_text(result: Json) -> list[str]:
     ]
 
 
+_CONTRACT_ERRORS = {MissingArgument: MissingField, ArgumentOutOfRange: InvalidRange, InvalidArgument: InvalidField}
+"""The contract's error for each shared one. The base class comes last."""
+
+
 def _contract_error(error: ArmariumError) -> ArmariumError:
     """The contract's error for an invalid argument."""
-    match error:
-        case MissingArgument():
-            return MissingField(error.message, hint=error.hint)
-        case ArgumentOutOfRange():
-            return InvalidRange(error.message, hint=error.hint)
-        case InvalidArgument():
-            return InvalidField(error.message, hint=error.hint)
-        case _:
-            return error
+    for shared, ours in _CONTRACT_ERRORS.items():
+        if isinstance(error, shared):
+            return ours(error.message, hint=error.hint)
+    return error
 
 
-CORPUS_ERRORS = ErrorStyle(
+_ERRORS = ErrorStyle(
     lambda error: {"error": {"code": error.code, "message": error.message, "retryable": error.retryable}},
-    {
-        "type": "object",
-        "properties": {
-            "error": {
-                "type": "object",
-                "properties": {
-                    "code": {"type": "string"},
-                    "message": {"type": "string"},
-                    "retryable": {"type": "boolean"},
-                },
-                "required": ["code", "message", "retryable"],
-            }
-        },
-        "required": ["error"],
-    },
+    ERROR_ENVELOPE.schema,
     text=lambda error: f"ERROR: {error.code}: {message_and_hint(error)}",
     translate=_contract_error,
     in_output_schema=False,
@@ -256,27 +237,31 @@ CORPUS_ERRORS = ErrorStyle(
 
 
 def _declare(
-    function: Callable[[Corpus, Call, Any], Awaitable[Json]], title: str, text: Callable[[Json], list[str]]
+    function: Callable[[Corpus, Call, Any], Awaitable[Json]],
+    title: str,
+    text: Callable[[Json], list[str]],
+    **more: Any,
 ) -> DeclaredTool[Corpus]:
     name = function.__name__
     return declare_tool(
         f"dir2mcp.{name}",
         function,
         title=title,
-        input_schema=schemas.INPUT[name],
-        output_schema=schemas.OUTPUT[name],
+        output_schema=OUTPUT[name],
         text=text,
         read_only=True,
         idempotent=True,
         is_search=name in ("search", "ask"),
-        errors=CORPUS_ERRORS,
+        errors=_ERRORS,
         # Questions are private: the log and the audit trail record only their length and hash.
         content_fields=frozenset({"query", "question"}),
         subject=("", "rel_path"),
+        **more,
     )
 
 
-_STATS = _declare(stats, "Index status", _stats_text)
+# The generated schema would have empty `properties`, which the contract has not.
+_STATS = _declare(stats, "Index status", _stats_text, input_schema={"type": "object", "additionalProperties": False})
 
 TOOLS: tuple[DeclaredTool[Corpus], ...] = (
     _declare(search, "Search the directory", _search_text),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.corpus.commands import up as up_module
-from armarium.capabilities.corpus.commands.output_mode import OutputMode
+from armarium.capabilities.corpus.commands.options import CommonOptions
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings
 from armarium.capabilities.corpus.commands.settings_loader import Location, load
 from support.command_line import DEADLINE_S
@@ -21,8 +21,8 @@ from support.dir2mcp_command import Quick
 class Served(Exception):
     """The arguments of `up`."""
 
-    def __init__(self, location: Location, flags: dict[str, Any], output: OutputMode) -> None:
-        self.location, self.flags, self.output = location, flags, output
+    def __init__(self, common: CommonOptions, flags: dict[str, Any]) -> None:
+        self.common, self.flags = common, flags
 
 
 @pytest.fixture
@@ -30,15 +30,12 @@ def would_serve(here: Quick, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `dir2mcp up …` without a server, and returns its arguments and settings."""
     seen: list[Served] = []
 
-    def note(host: object, location: Location, flags: dict[str, Any], output: OutputMode) -> None:
-        seen.append(Served(location, flags, output))
-
-    monkeypatch.setattr(up_module, "up", note)
+    monkeypatch.setattr(up_module, "up", lambda common, flags: seen.append(Served(common, flags)))
 
     def call(*arguments: str | Path) -> tuple[Served, Dir2McpSettings]:
         outcome = here(*arguments)
         assert outcome.code == 0, outcome.stderr
-        return seen[-1], load(seen[-1].location, {}, seen[-1].flags).settings
+        return seen[-1], load(seen[-1].common.location, {}, seen[-1].flags).settings
 
     return call
 
@@ -84,8 +81,8 @@ def test_global_flags_are_taken_before_and_after_the_command(would_serve: Any, p
     (project / "my.yaml").write_text("rag:\n  k_default: 7\n")
     flags = ["--dir", "sub", "--config", "my.yaml", "--state-dir", "st", "--json", "--non-interactive", "--quiet"]
     served, settings = would_serve(*([*flags, "up"] if before else ["up", *flags]))
-    assert served.location == Location(Path("sub"), Path("my.yaml"), Path("st"))
-    assert served.output == OutputMode(as_json=True, quiet=True, interactive=False)
+    assert served.common.location == Location(Path("sub"), Path("my.yaml"), Path("st"))
+    assert (served.common.as_json, served.common.quiet, served.common.interactive) == (True, True, False)
     assert settings.rag.k_default == 7
 
 
@@ -93,7 +90,7 @@ def test_a_flag_after_the_command_wins_over_the_same_one_before_it(would_serve: 
     (project / "a").mkdir()
     (project / "b").mkdir()
     served, _ = would_serve("--dir", "a", "up", "--dir", "b")
-    assert served.location.directory == Path("b")
+    assert served.common.location.directory == Path("b")
 
 
 @pytest.mark.parametrize(

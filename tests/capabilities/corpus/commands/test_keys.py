@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
 from armarium.capabilities.corpus.commands.provider_keys import MissingKey
 from armarium.capabilities.corpus.commands.server_token import choose_token_source
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load
@@ -117,13 +118,14 @@ def test_a_token_file_is_reported_with_the_flag_or_setting_that_selected_it(
 ) -> None:
     settings = "security:\n  auth:\n    mode: file\n    token_file: my.token\n"
     found = choose_token_source(loaded(tmp_path, settings), {}, chosen_by_flag=flagged)
-    assert found.file_chosen_by == f"{words}{tmp_path / 'my.token'}"
+    lines = "\n".join(ConnectionInfo("http://127.0.0.1:1/mcp", found).lines())
+    assert f"Bearer (source=file, from {words}{tmp_path / 'my.token'})" in lines
 
 
 def test_a_token_file_is_relative_to_the_directory_and_must_be_named(tmp_path: Path) -> None:
     found = choose_token_source(
         loaded(tmp_path, "security:\n  auth:\n    token_file: my.token"), {}, chosen_by_flag=False
     )
-    assert found.token_file == tmp_path / "my.token"
+    assert (found.kind, found.place) == ("file", str(tmp_path / "my.token"))
     with pytest.raises(ConfigError):
         choose_token_source(loaded(tmp_path, "security:\n  auth:\n    mode: file"), {}, chosen_by_flag=False)

@@ -18,7 +18,7 @@ from armarium.capabilities.corpus.commands.exit_codes import (
     indexing_error,
 )
 from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.reports import JsonReport, QuietReport, report_connection
+from armarium.capabilities.corpus.commands.progress.reports import JsonReport, QuietReport
 from armarium.capabilities.corpus.commands.server_token import TokenSource
 from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed
 from armarium.foundation.errors import ArmariumError, BindFailed, ConfigError
@@ -63,8 +63,8 @@ async def test_the_connection_is_reported_before_the_progress(capsys: pytest.Cap
     await events.publish(LOADED)
     await events.publish(FileFailed("a.pdf", "EXTRACT_FAILED", "damaged"))
     await events.publish(replace(NOW, running=False, phase="idle"))
-    report_connection(report, CONNECTION, DETAILS)
-    feed.resume()
+    report.connected(CONNECTION, DETAILS)
+    feed.begin()
     report.close()
     reported = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     connected = ["server_started", "connection"]
@@ -75,7 +75,7 @@ async def test_the_connection_is_reported_before_the_progress(capsys: pytest.Cap
 def test_quiet_reports_only_the_connection_and_paused_embedding(capsys: pytest.CaptureFixture[str]) -> None:
     report = QuietReport()
     report.index_loaded(LOADED)
-    report_connection(report, CONNECTION, DETAILS)
+    report.connected(CONNECTION, DETAILS)
     report.progress(NOW)
     report.file_failed(FileFailed("a.pdf", "EXTRACT_FAILED", "damaged"))
     report.embedding_paused(EmbeddingPaused("MISTRAL_AUTH", "wrong key"))

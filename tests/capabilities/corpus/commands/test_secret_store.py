@@ -13,7 +13,6 @@ from keyring.backends import null
 from keyring.errors import KeyringLocked
 
 from armarium.capabilities.corpus.commands.secret_store import (
-    KeychainEntry,
     SecretProvider,
     SecretSource,
     SecretStore,
@@ -64,7 +63,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def secret_store(environ: dict[str, str], file: Path, provider: SecretProvider = "auto") -> SecretStore:
-    return SecretStore(environ, file, provider=provider, entry=KeychainEntry("dir2mcp", "me"))
+    return SecretStore(environ, file, provider=provider, account="me")
 
 
 def found(store: SecretStore, *, ask_keychain: bool = True) -> tuple[str, str] | None:

@@ -11,17 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from armarium.capabilities.corpus.commands import VERSION, exit_codes
-from armarium.capabilities.corpus.commands.options import (
-    AsJson,
-    CommonOptions,
-    ConfigFile,
-    Directory,
-    NonInteractive,
-    Quiet,
-    StateDirectory,
-    takes_common_flags,
-)
-from armarium.capabilities.corpus.commands.output_mode import OutputMode, at_a_terminal
+from armarium.capabilities.corpus.commands.options import CommonOptions, takes_common_flags
 from armarium.command_line import run as command
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import Misuse, say, show, show_json
@@ -40,15 +30,8 @@ app.add_typer(config_app, name="config")
 
 
 @app.callback(invoke_without_command=True)
-def dir2mcp(
-    context: typer.Context,
-    directory: Directory = None,
-    config: ConfigFile = None,
-    state_dir: StateDirectory = None,
-    as_json: AsJson = False,
-    non_interactive: NonInteractive = False,
-    quiet: Quiet = False,
-) -> None:
+@takes_common_flags
+def dir2mcp(common: CommonOptions, context: typer.Context) -> None:
     """Ask questions of a directory, and let agents do so over MCP, with citations.
 
     \b
@@ -64,19 +47,9 @@ def dir2mcp(
     Exit codes: 0 success, 1 error, 2 invalid command line or settings, 3 directory not readable,
     4 cannot listen on the address, 5 cannot load the index, 6 indexing failed.
     """
-    context.obj = CommonOptions(context.obj, directory, config, state_dir, as_json, non_interactive, quiet)
+    context.obj = common
     if context.invoked_subcommand is None:
         show(context.get_help())
-
-
-def _location(common: CommonOptions) -> Any:
-    from armarium.capabilities.corpus.commands.settings_loader import Location
-
-    return Location(common.directory or Path(), common.config, common.state_dir)
-
-
-def _output_mode(common: CommonOptions) -> OutputMode:
-    return OutputMode(common.as_json, common.quiet, interactive=not common.non_interactive and at_a_terminal())
 
 
 @app.command()
@@ -146,7 +119,7 @@ def up(
     }
     flags |= _auth_flags(auth) | _tls_flags(tls_cert, tls_key)
     command.enable_garbage_collection()
-    serve(common.host, _location(common), flags, _output_mode(common))
+    serve(common, flags)
 
 
 def _auth_flags(auth: str | None) -> dict[str, Any]:
@@ -183,7 +156,7 @@ def status(common: CommonOptions) -> None:
     """
     from armarium.capabilities.corpus.commands.status import status as show_status
 
-    show_status(_location(common), _output_mode(common))
+    show_status(common)
 
 
 @app.command()
@@ -239,7 +212,7 @@ def ask(
         wait_s=wait,
     )
     command.enable_garbage_collection()
-    answer(common.host, _location(common), request, _output_mode(common))
+    answer(common, request)
 
 
 @app.command()
@@ -252,7 +225,7 @@ def reindex(common: CommonOptions) -> None:
     from armarium.capabilities.corpus.commands.ask import reindex as rebuild
 
     command.enable_garbage_collection()
-    rebuild(_location(common), _output_mode(common))
+    rebuild(common)
 
 
 @config_app.callback(invoke_without_command=True)
@@ -273,14 +246,12 @@ def config_init(common: CommonOptions) -> None:
     """
     from armarium.capabilities.corpus.commands import wizard
 
-    output = _output_mode(common)
-    written = (
-        wizard.run_wizard(_location(common)) if output.interactive else wizard.write_default_file(_location(common))
-    )
+    setup = wizard.run_wizard if common.interactive else wizard.write_default_file
+    file, changed = setup(common.location)
     if common.as_json:
-        show_json({"config_file": str(written.file), "changed": written.changed})
+        show_json({"config_file": str(file), "changed": changed})
     elif not common.quiet:
-        say(f"{'Wrote' if written.changed else 'No changes to'} {written.file}. Next: dir2mcp up")
+        say(f"{'Wrote' if changed else 'No changes to'} {file}. Next: dir2mcp up")
 
 
 @config_app.command("print")
@@ -294,7 +265,7 @@ def config_print(common: CommonOptions) -> None:
     from armarium.capabilities.corpus.commands import snapshot
     from armarium.capabilities.corpus.commands.settings_loader import load
 
-    loaded = load(_location(common))
+    loaded = load(common.location)
     values, sources = snapshot.effective_values(loaded), snapshot.secret_sources(loaded)
     if common.as_json:
         show_json({"config": values, "secret_sources": sources})
@@ -329,7 +300,7 @@ def run(arguments: Sequence[str], host: CommandHost) -> int:
 
 def _report(error: ArmariumError, *, as_json: bool) -> int:
     if as_json:
-        from armarium.capabilities.corpus.commands.reports import fatal_line
+        from armarium.capabilities.corpus.commands.progress.reports import fatal_line
 
         show(fatal_line(error))
     for line in exit_codes.error_lines(error):

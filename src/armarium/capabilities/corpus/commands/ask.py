@@ -12,11 +12,10 @@ import anyio
 
 from armarium.capabilities.corpus.commands.exit_codes import IndexIncomplete, indexing_error
 from armarium.capabilities.corpus.commands.index_wait import IndexWait
-from armarium.capabilities.corpus.commands.output_mode import OutputMode
-from armarium.capabilities.corpus.commands.progress.display import report_on_stderr
+from armarium.capabilities.corpus.commands.options import CommonOptions
 from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.reports import QuietReport, choose_report
-from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load, prepare_state
+from armarium.capabilities.corpus.commands.progress.reports import QuietReport, choose_report, report_on_stderr
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, load, prepare_state
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.index.state import META_FILE, is_being_indexed, may_write, read_status
@@ -24,7 +23,6 @@ from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus, require_searchable
 from armarium.capabilities.corpus.tools import ask_as_json
-from armarium.command_line.host import CommandHost
 from armarium.command_line.output import printable, readable, say, show, show_json
 from armarium.foundation.events import Events
 from armarium.foundation.schema import Json
@@ -50,43 +48,42 @@ class AskRequest(Args):
     """How long to wait for embeddings once the lexical index is complete."""
 
 
-def ask(host: CommandHost, location: Location, question: AskRequest, output: OutputMode) -> None:
+def ask(common: CommonOptions, question: AskRequest) -> None:
     """Answer on standard output. An incomplete index is continued first, for a limited time."""
     log_as_json("warning")
     require_searchable(question.text)
-    loaded = load(location)
-    supply_missing_keys(loaded, interactive=output.interactive)
+    loaded = load(common.location)
+    supply_missing_keys(loaded, interactive=common.interactive)
     state = _state_of_index(loaded)
     if state == "partial" and is_being_indexed(loaded.state_dir):
-        if not output.quiet:
+        if not common.quiet:
             say("note: another process is indexing this directory; the answer uses what is indexed so far")
         state = "complete"
     if state != "complete":
         # A complete index may be on a read-only file system.
         prepare_state(loaded)
-    if state == "none" and not output.quiet:
+    if state == "none" and not common.quiet:
         say("this directory is not indexed yet; indexing it first")
     # Text is streamed, except for JSON output.
-    on_text = None if output.as_json or question.mode == "search_only" else _show_part
-    answer_request = partial(_answer, host, loaded, question, state != "complete", on_text, quiet=output.quiet)
+    on_text = None if common.as_json or question.mode == "search_only" else _show_part
+    answer_request = partial(_answer, common, loaded, question, on_text, indexing=state != "complete")
     answer = anyio.run(answer_request, backend_options={"use_uvloop": True})
-    if output.as_json:
+    if common.as_json:
         show_json(answer)
     else:
         _show_answer(answer, streamed=on_text is not None)
 
 
 async def _answer(
-    host: CommandHost,
+    common: CommonOptions,
     loaded: LoadedSettings,
     question: AskRequest,
-    indexing: bool,
     on_text: Callable[[str], None] | None,
     *,
-    quiet: bool,
+    indexing: bool,
 ) -> dict[str, Any]:
     events = Events()
-    report = report_on_stderr() if indexing and not quiet else None
+    report = report_on_stderr() if indexing and not common.quiet else None
     feed = EventFeed(events, report or QuietReport(), paused=False, on_failure=lambda: None)
     index_wait = IndexWait(events, report)
     settings = loaded.corpus_settings()
@@ -99,7 +96,7 @@ async def _answer(
                 report.close()
         if feed.failure is not None:
             raise indexing_error(feed.failure)
-        if not quiet:
+        if not common.quiet:
             _report_missing_embeddings(corpus)
 
         async def ask(call: Call, args: AskRequest) -> Json:
@@ -107,14 +104,14 @@ async def _answer(
             filters = Filters(args.path_prefix, args.file_glob, args.doc_types)
             asked = await corpus.ask(args.text, args.k, args.mode, args.index, filters, on_text)
             reason = asked.results.lexical_only
-            if on_text is None and reason is not None and not quiet:
+            if on_text is None and reason is not None and not common.quiet:
                 say(f"note: the question could not be embedded, so the search was lexical only: {reason}")
             return ask_as_json(args.text, asked, indexing_complete=corpus.indexing_complete)
 
         tool = local_tool("dir2mcp.ask", ask, subject=("", "path_prefix"), content_fields=frozenset({"text"}))
-        core_settings = loaded.core_settings(host.settings_type, "none")
+        core_settings = loaded.core_settings(common.host.settings_type, "none")
         arguments = question.model_dump(mode="json", exclude_none=True)
-        return await host.call("corpus", tool, arguments, settings=core_settings)
+        return await common.host.call("corpus", tool, arguments, settings=core_settings)
 
 
 def _report_missing_embeddings(corpus: Corpus) -> None:
@@ -162,13 +159,13 @@ def _show_answer(answer: Mapping[str, Any], *, streamed: bool) -> None:
         show("Nothing found.")
 
 
-def reindex(location: Location, output: OutputMode) -> None:
+def reindex(common: CommonOptions) -> None:
     """Rebuild the index, and return when it is complete."""
     log_as_json("warning")
-    loaded = load(location)
-    supply_missing_keys(loaded, interactive=output.interactive)
+    loaded = load(common.location)
+    supply_missing_keys(loaded, interactive=common.interactive)
     prepare_state(loaded)
-    report = choose_report(output)
+    report = choose_report(as_json=common.as_json, quiet=common.quiet)
     events = Events()
     feed = EventFeed(events, report, paused=False, on_failure=lambda: None)
 

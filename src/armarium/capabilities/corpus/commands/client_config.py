@@ -35,20 +35,19 @@ class ConnectionInfo:
 
     def event(self) -> dict[str, Any]:
         """The `data` of the `connection` event. It never contains the token."""
-        described = self._addresses() | {
-            "headers": self._headers("<token>"),
-            "token_source": self.token_source.kind,
-        }
-        if self.token_source.token_file is not None:
-            described["token_file"] = str(self.token_source.token_file)
-        if self.token_source.kind == "env":
-            described["token_source_details"] = {"variable": self.token_source.place}
+        kind, place = self.token_source.kind, self.token_source.place
+        described = self._addresses() | {"headers": self._headers("<token>"), "token_source": kind}
+        if kind in ("secret.token", "file"):
+            described["token_file"] = place
+        if kind == "env":
+            described["token_source_details"] = {"variable": place}
         return described
 
     def write(self, state_dir: Path) -> None:
         """Write `connection.json`, for other programs."""
+        kind, place = self.token_source.kind, self.token_source.place
         described = self._addresses() | {
-            "headers": self._headers(self.token_source.placeholder),
+            "headers": self._headers(f"<token-from-env:{place}>" if kind == "env" else f"<token-from-{kind}>"),
             "session": {"uses_mcp_session_id": True, "header_name": _SESSION_HEADER, "assigned_on_initialize": True},
         }
         replace_file(state_dir / "connection.json", orjson.dumps(described, option=orjson.OPT_INDENT_2) + b"\n")
@@ -66,13 +65,12 @@ class ConnectionInfo:
         yield f"    {_SESSION_HEADER}: (assigned after initialize response)"
 
     def _auth(self) -> str:
-        match self.token_source.kind:
-            case "none":
-                return "none (any user of this machine can connect)"
-            case "file":
-                return f"Bearer (source=file, from {self.token_source.file_chosen_by})"
-            case source:
-                return f"Bearer (source={source}, from {self.token_source.place})"
+        kind, place = self.token_source.kind, self.token_source.place
+        if kind == "none":
+            return "none (any user of this machine can connect)"
+        if kind == "file":
+            place = f"--auth file:{place}" if self.token_source.by_flag else f"security.auth.token_file: {place}"
+        return f"Bearer (source={kind}, from {place})"
 
     def _addresses(self) -> dict[str, Any]:
         known = {"transport": _TRANSPORT, "url": self.url}

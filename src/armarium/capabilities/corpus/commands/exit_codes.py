@@ -12,23 +12,16 @@ from armarium.foundation.errors import ArmariumError
 if TYPE_CHECKING:
     from armarium.capabilities.corpus.events import IndexingFailed
 
-FAILED = 1
-CONFIG_INVALID = 2
-ROOT_INACCESSIBLE = 3
-BIND_FAILED = 4
-INDEX_UNUSABLE = 5
-INGESTION_FAILED = 6
-
 _BY_CODE = {
-    "USAGE": CONFIG_INVALID,
-    "CONFIG_INVALID": CONFIG_INVALID,
-    "TLS_CONFIG_INVALID": CONFIG_INVALID,
-    "ROOT_INACCESSIBLE": ROOT_INACCESSIBLE,
-    "BIND_FAILED": BIND_FAILED,
-    "STORE_CORRUPT": INDEX_UNUSABLE,
-    "INDEX_VERSION_MISMATCH": INDEX_UNUSABLE,
-    "INDEX_LOCKED": INDEX_UNUSABLE,
-    "INGESTION_FAILED": INGESTION_FAILED,
+    "USAGE": 2,
+    "CONFIG_INVALID": 2,
+    "TLS_CONFIG_INVALID": 2,
+    "ROOT_INACCESSIBLE": 3,
+    "BIND_FAILED": 4,
+    "STORE_CORRUPT": 5,
+    "INDEX_VERSION_MISMATCH": 5,
+    "INDEX_LOCKED": 5,
+    "INGESTION_FAILED": 6,
 }
 _REPAIRED_BY_REINDEX = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -56,7 +49,7 @@ def indexing_error(event: IndexingFailed) -> ArmariumError:
 
 def exit_code(error: ArmariumError) -> int:
     """The exit code that the contract assigns to the error."""
-    return _BY_CODE.get(error.code, FAILED)
+    return _BY_CODE.get(error.code, 1)
 
 
 def error_lines(error: ArmariumError) -> Iterator[str]:

@@ -25,12 +25,7 @@ class IndexWait:
     """
 
     def __init__(
-        self,
-        events: Events,
-        report: Report | None,
-        *,
-        interval_s: float = _HEARTBEAT_S,
-        stalled_s: float = _STALLED_S,
+        self, events: Events, report: Report | None, *, interval_s: float = _HEARTBEAT_S, stalled_s: float = _STALLED_S
     ) -> None:
         self._interval_s = interval_s
         self._stalled_s = stalled_s

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from armarium.command_line.host import CommandHost
 
-# `readable=False`: typer must not check the paths, because each unreadable path has an exit code of its own.
-Directory = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="PATH", readable=False, help="Directory to index. [default: .]"),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", readable=False, help="Settings file. [default: ./.dir2mcp.yaml]"),
-]
-StateDirectory = Annotated[
-    Path | None,
-    typer.Option("--state-dir", metavar="PATH", readable=False, help="State directory. [default: DIR/.dir2mcp]"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to standard output; `up` writes one event per line.")]
-NonInteractive = Annotated[
-    bool, typer.Option("--non-interactive", help="Do not prompt; exit with 2 if a required value is missing.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Write only essential output.")]
-
-_COMMON: dict[str, tuple[Any, Any]] = {
-    "directory": (Directory, None),
-    "config": (ConfigFile, None),
-    "state_dir": (StateDirectory, None),
-    "as_json": (AsJson, False),
-    "non_interactive": (NonInteractive, False),
-    "quiet": (Quiet, False),
-}
+if TYPE_CHECKING:
+    from armarium.capabilities.corpus.commands.settings_loader import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +22,58 @@ class CommonOptions:
     """The host, and the flags that every command accepts."""
 
     host: CommandHost
-    directory: Path | None = None
-    config: Path | None = None
-    state_dir: Path | None = None
-    as_json: bool = False
-    non_interactive: bool = False
-    quiet: bool = False
+    # `readable=False`: typer must not check the paths, because each unreadable path has an exit code of its own.
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="PATH", readable=False, help="Directory to index. [default: .]")
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", readable=False, help="Settings file. [default: ./.dir2mcp.yaml]"),
+    ] = None
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", metavar="PATH", readable=False, help="State directory. [default: DIR/.dir2mcp]"),
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write JSON to standard output; `up` writes one event per line.")
+    ] = False
+    non_interactive: Annotated[
+        bool, typer.Option("--non-interactive", help="Do not prompt; exit with 2 if a required value is missing.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Write only essential output.")] = False
+
+    @property
+    def location(self) -> Location:
+        """The paths that the flags select."""
+        from armarium.capabilities.corpus.commands.settings_loader import Location
+
+        return Location(self.directory or Path(), self.config, self.state_dir)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the command may prompt."""
+        return not self.non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def takes_common_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the common flags to a command, and pass them to its first parameter, merged with those before its name."""
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    """Add the common flags to a command, and pass them to its parameter `common`, merged with those before its name."""
+    annotations = get_type_hints(CommonOptions, include_extras=True)
+    flags = {field.name: field.default for field in fields(CommonOptions)[1:]}
+    declared = inspect.signature(command, eval_str=True).parameters
 
     def with_flags(context: typer.Context, **given: Any) -> None:
-        here = {name: given.pop(name) for name in _COMMON}
-        before: CommonOptions = context.find_root().obj
-        merged = {name: value or getattr(before, name) for name, value in here.items()}
-        command(CommonOptions(before.host, **merged), **given)
+        here = {name: value for name in flags if (value := given.pop(name))}
+        # The object of the root is the host until the callback of the program replaces it.
+        before: CommonOptions | CommandHost = context.find_root().obj
+        common = replace(before, **here) if isinstance(before, CommonOptions) else CommonOptions(before, **here)
+        command(common, **given | ({"context": context} if "context" in declared else {}))
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *own,
+        *(parameter for name, parameter in declared.items() if name not in ("common", "context")),
         *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-            for name, (annotation, default) in _COMMON.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotations[name], default=default)
+            for name, default in flags.items()
         ),
     ]
     with_flags.__name__, with_flags.__doc__ = command.__name__, command.__doc__

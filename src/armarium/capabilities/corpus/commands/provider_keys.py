@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import SecretStr
@@ -34,16 +33,6 @@ class MissingKey(ConfigError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Missing {name}", hint=f"Set env: {name}=...\nOr run: dir2mcp config init")
-        self.name = name
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredKey:
-    """The configured value of a key: the key itself, or its name."""
-
-    literal: str | None = None
-    name: str | None = None
-    in_environment: bool = False
 
 
 def expand_variables(value: Any, environ: Mapping[str, str]) -> Any:
@@ -61,55 +50,64 @@ def _variable(name: str, environ: Mapping[str, str]) -> str:
     return environ[name]
 
 
-def extract_keys(values: dict[str, Any], environ: Mapping[str, str]) -> dict[str, ConfiguredKey]:
-    """Remove the keys from the values and return them, so that no error message can quote a key."""
-    extracted: dict[str, ConfiguredKey] = {}
+def value_at(values: Any, steps: Iterable[str]) -> Any:
+    """The value below nested mappings; None if there is none."""
+    for step in steps:
+        values = cast(dict[str, Any], values).get(step) if isinstance(values, dict) else None
+    return values
+
+
+def extract_keys(values: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Secret | str]:
+    """Remove the keys from the values, so that no error message can quote a key.
+
+    Returns them by setting: the key itself, or its name if the setting refers to a variable.
+    """
+    extracted: dict[str, Secret | str] = {}
     for setting in KEY_SETTINGS:
         *parents, last = setting.split(".")
-        section: Any = values
-        for step in parents:
-            section = cast(dict[str, Any], section).get(step) if isinstance(section, dict) else None
+        section = value_at(values, parents)
         configured = cast(dict[str, Any], section).pop(last, None) if isinstance(section, dict) else None
         if configured in (None, ""):
             continue
-        text = str(configured)
-        reference = _REFERENCE.fullmatch(text)
-        given_by_variable = f"DIR2MCP_{setting.upper().replace('.', '__')}" in environ
-        extracted[setting] = (
-            ConfiguredKey(name=reference[1]) if reference else ConfiguredKey(text, in_environment=given_by_variable)
-        )
+        variable = f"DIR2MCP_{setting.upper().replace('.', '__')}"
+        if reference := _REFERENCE.fullmatch(str(configured)):
+            extracted[setting] = reference[1]
+        elif variable in environ:
+            extracted[setting] = Secret(_default_name(setting), str(configured), "env", variable)
+        else:
+            extracted[setting] = Secret(_default_name(setting), str(configured), "file", "settings")
     return extracted
+
+
+def _default_name(setting: str) -> str:
+    return KEY_SETTINGS[setting] or setting.upper().replace(".", "_")
 
 
 class ProviderKeys:
     """The keys of the configured providers."""
 
-    def __init__(
-        self, settings: Dir2McpSettings, configured: Mapping[str, ConfiguredKey], secrets: SecretStore
-    ) -> None:
+    def __init__(self, settings: Dir2McpSettings, configured: Mapping[str, Secret | str], secrets: SecretStore) -> None:
         self._configured = configured
         self._secrets = secrets
         self._needed = _needed_settings(settings, configured)
-        self.found: dict[str, Secret] = {}
-        for setting in KEY_SETTINGS:
-            if (secret := self._find(setting)) is not None:
-                self.found[setting] = secret
+        found = {setting: self._find(setting) for setting in KEY_SETTINGS}
+        self.found = {setting: secret for setting, secret in found.items() if secret is not None}
 
     @property
     def missing(self) -> list[str]:
         """The names of required keys that were not found, without duplicates."""
-        names = [self.name_of(setting) for setting in self._needed if setting not in self.found]
+        names = [self._name_of(setting) for setting in self._needed if setting not in self.found]
         return list(dict.fromkeys(names))
 
-    def name_of(self, setting: str) -> str:
+    def _name_of(self, setting: str) -> str:
         """The name of the key in the secret store."""
         configured = self._configured.get(setting)
-        return (configured.name if configured else None) or KEY_SETTINGS[setting] or setting.upper().replace(".", "_")
+        return configured if isinstance(configured, str) else _default_name(setting)
 
     def add(self, secret: Secret) -> None:
         """Use the key for all settings that lack it."""
         for setting in KEY_SETTINGS:
-            if setting not in self.found and self.name_of(setting) == secret.name:
+            if setting not in self.found and self._name_of(setting) == secret.name:
                 self.found[setting] = secret
 
     def apply_to(self, settings: Dir2McpSettings) -> Dir2McpSettings:
@@ -119,22 +117,16 @@ class ProviderKeys:
         return settings
 
     def _find(self, setting: str) -> Secret | None:
-        configured, default = self._configured.get(setting, ConfiguredKey()), KEY_SETTINGS[setting]
-        if configured.literal is not None and configured.in_environment:
-            return Secret(
-                self.name_of(setting), configured.literal, "env", "DIR2MCP_" + setting.upper().replace(".", "__")
-            )
-        required = setting in self._needed
-        for name in filter(None, (configured.name, default)):
-            secret = self._secrets.find(name, ask_keychain=required)
+        configured = self._configured.get(setting)
+        literal = configured if isinstance(configured, Secret) else None
+        if literal is not None and literal.source == "env":
+            return literal
+        for name in (configured, KEY_SETTINGS[setting]):
+            secret = self._secrets.find(name, ask_keychain=setting in self._needed) if isinstance(name, str) else None
             # The environment overrides the settings file, which overrides all other sources.
-            if secret is not None and (configured.literal is None or secret.source == "env"):
+            if secret is not None and (literal is None or secret.source == "env"):
                 return secret
-        return (
-            None
-            if configured.literal is None
-            else Secret(self.name_of(setting), configured.literal, "file", "settings")
-        )
+        return literal
 
 
 def _with_key(section: Any, steps: list[str], key: SecretStr) -> Any:
@@ -143,17 +135,15 @@ def _with_key(section: Any, steps: list[str], key: SecretStr) -> Any:
     return section.model_copy(update={first: inner})
 
 
-def _needed_settings(settings: Dir2McpSettings, configured: Mapping[str, ConfiguredKey]) -> list[str]:
+def _needed_settings(settings: Dir2McpSettings, configured: Collection[str]) -> list[str]:
     """The settings whose keys the configured features require."""
     providers = (settings.embedding.provider, settings.chat.provider)
-    transcribes = settings.ingest.audio.mode == "on"
+    speech = settings.stt.provider if settings.ingest.audio.mode == "on" else None
     mistral = (
         "mistral" in providers
         or ("mistral.api_key" in configured and "auto" in providers)
         or settings.ingest.images.mode == "ocr_on"
-        or (transcribes and settings.stt.provider == "mistral")
+        or speech == "mistral"
     )
-    elevenlabs = transcribes and settings.stt.provider == "elevenlabs"
-    return [
-        name for name, needed in {"mistral.api_key": mistral, "stt.elevenlabs.api_key": elevenlabs}.items() if needed
-    ]
+    elevenlabs = speech == "elevenlabs"
+    return ["mistral.api_key"] * mistral + ["stt.elevenlabs.api_key"] * elevenlabs

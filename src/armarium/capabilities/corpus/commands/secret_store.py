@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import make_private_directory, replace_file
@@ -29,18 +29,6 @@ class Secret:
     """The variable, the keychain service or the file; `terminal` for a key entered by the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeychainEntry:
-    """The service and account of the keys in the keychain."""
-
-    service: str = "dir2mcp"
-    account: str = "default"
-
-    def user(self, name: str) -> str:
-        """The user name of a key in the keychain."""
-        return f"{self.account}:{name}"
-
-
 class SecretStore:
     """Finds keys in the order that the contract defines: environment, keychain, file, session."""
 
@@ -50,12 +38,15 @@ class SecretStore:
         file: Path,
         *,
         provider: SecretProvider = "auto",
-        entry: KeychainEntry | None = None,
+        service: str = "dir2mcp",
+        account: str = "default",
     ) -> None:
+        """`service` and `account` are those of the keys in the keychain."""
         self._environ = environ
         self._file = file
         self._provider = provider
-        self._entry = entry or KeychainEntry()
+        self._service = service
+        self._account = account
         self._session: dict[str, str] = {}
 
     def find(self, name: str, *, ask_keychain: bool = False) -> Secret | None:
@@ -63,10 +54,9 @@ class SecretStore:
         key."""
         if value := self._environ.get(name):
             return Secret(name, value, "env", name)
-        if self._provider == "keychain" or (self._provider == "auto" and ask_keychain):
-            value = _read_keychain(self._entry.service, self._entry.user(name))
-            if value:
-                return Secret(name, value, "keychain", self._entry.service)
+        uses_keychain = self._provider == "keychain" or (self._provider == "auto" and ask_keychain)
+        if uses_keychain and (value := _read_keychain(self._service, f"{self._account}:{name}")):
+            return Secret(name, value, "keychain", self._service)
         if self._provider in ("auto", "file") and (value := read_secret_file(self._file).get(name)):
             return Secret(name, value, "file", str(self._file))
         if value := self._session.get(name):
@@ -76,8 +66,8 @@ class SecretStore:
     def store(self, name: str, value: str, source: SecretSource) -> Secret:
         """Store the key for the next start. With `env` and `session` it is kept only for this process."""
         if source == "keychain":
-            _write_keychain(self._entry.service, self._entry.user(name), value)
-            return Secret(name, value, "keychain", self._entry.service)
+            _write_keychain(self._service, f"{self._account}:{name}", value)
+            return Secret(name, value, "keychain", self._service)
         if source == "file":
             write_secret_file(self._file, name, value)
             return Secret(name, value, "file", str(self._file))
@@ -96,30 +86,28 @@ def keychain_available() -> bool:
 
 
 def _read_keychain(service: str, user: str) -> str | None:
-    return _with_keychain(lambda keychain: keychain.get_password(service, user))
+    """The key; None if there is no keychain, or it is locked."""
+    with suppress(ImportError):
+        import keyring
+        from keyring.errors import KeyringError
+
+        with suppress(KeyringError):
+            return keyring.get_password(service, user)
+    return None
 
 
 def _write_keychain(service: str, user: str, value: str) -> None:
     if not keychain_available():
         raise ConfigError(
-            "no usable keychain was found",
-            hint="pip install 'armarium[keychain]', or store keys in a file",
+            "no usable keychain was found", hint="pip install 'armarium[keychain]', or store keys in a file"
         )
-    stored = _with_keychain(lambda keychain: (keychain.set_password(service, user, value), "stored")[1])
-    if stored is None:
-        raise ConfigError("the keychain did not store the key", hint="unlock it, or store keys in a file")
+    import keyring
+    from keyring.errors import KeyringError
 
-
-def _with_keychain(operation: Callable[[Any], str | None]) -> str | None:
-    """The result of an operation on the keychain; None if there is no keychain, or it is locked."""
     try:
-        import keyring
-        from keyring.errors import KeyringError
-    except ImportError:
-        return None
-    with suppress(KeyringError):
-        return operation(keyring)
-    return None
+        keyring.set_password(service, user, value)
+    except KeyringError as error:
+        raise ConfigError("the keychain did not store the key", hint="unlock it, or store keys in a file") from error
 
 
 def read_secret_file(file: Path) -> dict[str, str]:
@@ -142,18 +130,12 @@ def read_secret_file(file: Path) -> dict[str, str]:
 def write_secret_file(file: Path, name: str, value: str) -> None:
     """Set a key in a file that only its owner can read, and preserve the other lines."""
     try:
-        kept = [line for line in _read_lines(file) if (_parse_assignment(line) or ("",))[0] != name]
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        kept = [line for line in lines if (_parse_assignment(line) or ("",))[0] != name]
         make_private_directory(file.parent)
         replace_file(file, "".join(f"{line}\n" for line in [*kept, f"{name}={value}"]).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}") from error
-
-
-def _read_lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
 
 
 def _parse_assignment(line: str) -> tuple[str, str] | None:

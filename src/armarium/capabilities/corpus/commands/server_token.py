@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, is_loopback
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
+from armarium.foundation.authentication import is_loopback
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import Authenticator, Principal, ensure_token, key_hash, read_token
 
@@ -27,31 +28,11 @@ class TokenSource:
     """Whether a flag selected it instead of a setting."""
 
     @property
-    def token_file(self) -> Path | None:
-        """The file with the token, if it is in a file."""
-        return Path(self.place) if self.kind in ("secret.token", "file") else None
-
-    @property
     def auth_setting(self) -> str:
         """The value for the server's setting `security.auth`."""
         if self.kind == "file":
             return f"file:{self.place}"
         return "none" if self.kind == "none" else "auto"
-
-    @property
-    def file_chosen_by(self) -> str:
-        """The flag or the setting that selected the token file."""
-        return f"--auth file:{self.place}" if self.by_flag else f"security.auth.token_file: {self.place}"
-
-    @property
-    def placeholder(self) -> str:
-        """The placeholder for the token in `connection.json`."""
-        return {
-            "secret.token": "<token-from-secret.token>",
-            "env": f"<token-from-env:{self.place}>",
-            "file": "<token-from-file>",
-            "none": "",
-        }[self.kind]
 
 
 def choose_token_source(loaded: LoadedSettings, environ: Mapping[str, str], *, chosen_by_flag: bool) -> TokenSource:

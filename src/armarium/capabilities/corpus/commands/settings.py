@@ -8,25 +8,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from armarium.capabilities.corpus.settings import (
-    PROTOCOL_VERSION,
-    ChatSettings,
-    ChunkingSettings,
-    CorpusSettings,
-    EmbeddingSettings,
-    IngestSettings,
-    MistralSettings,
-    OpenAISettings,
-    PathExcludes,
-    RagSettings,
-    RerankSettings,
-    SpeechSettings,
-)
+from armarium.capabilities.corpus.settings import PROTOCOL_VERSION, CorpusSettings, PathExcludes, SharedSections
 from armarium.foundation.settings import AuditSettings, LimitSettings, Section, TelemetrySettings, written_duration
 
 AUTH_TOKEN_VARIABLE = "DIR2MCP_AUTH_TOKEN"  # noqa: S105 the name of a variable, not a secret
 
-_CORPUS = CorpusSettings()
+_DEFAULTS = CorpusSettings()
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _RESERVED_PATHS = ("/health", "/metrics")
@@ -182,10 +169,10 @@ class SecuritySettings(Section):
     auth: AuthSettings = AuthSettings()
     allowed_origins: tuple[str, ...] = ("http://localhost", "http://127.0.0.1")
     """Allowed browser origins. A loopback origin without a port allows all ports."""
-    path_excludes: PathExcludes = _CORPUS.path_excludes
+    path_excludes: PathExcludes = _DEFAULTS.path_excludes
     """Patterns, as in .gitignore, of files that are neither indexed nor shown, in addition to the defaults.
     `!**/ca.pem` includes a file again."""
-    secret_patterns: tuple[str, ...] = _CORPUS.secret_patterns
+    secret_patterns: tuple[str, ...] = _DEFAULTS.secret_patterns
     """Regular expressions (RE2). A file whose content matches one of them is neither indexed nor shown."""
 
 
@@ -242,20 +229,11 @@ class PaymentSettings(Section):
     bazaar: BazaarSettings = BazaarSettings()
 
 
-class Dir2McpSettings(Section):
+class Dir2McpSettings(SharedSections):
     """The settings in `.dir2mcp.yaml`."""
 
     version: Literal[1] = 1
     """Version of the file format."""
-    mistral: MistralSettings = MistralSettings()
-    openai: OpenAISettings = OpenAISettings()
-    embedding: EmbeddingSettings = EmbeddingSettings()
-    chat: ChatSettings = ChatSettings()
-    rerank: RerankSettings = RerankSettings()
-    rag: RagSettings = RagSettings()
-    ingest: IngestSettings = IngestSettings()
-    chunking: ChunkingSettings = ChunkingSettings()
-    stt: SpeechSettings = SpeechSettings()
     x402: PaymentSettings = PaymentSettings()
     server: ServerSettings = ServerSettings()
     secrets: SecretSettings = SecretSettings()
@@ -265,15 +243,13 @@ class Dir2McpSettings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
 
 
-CORPUS_SECTIONS: tuple[str, ...] = (
-    "mistral", "openai", "embedding", "chat", "rerank", "rag", "ingest", "chunking", "stt",
-)  # fmt: skip
+CORPUS_SECTIONS: tuple[str, ...] = tuple(SharedSections.model_fields)
 """The sections that belong to the corpus."""
 
 
 def plain_values(settings: Dir2McpSettings) -> dict[str, Any]:
-    """The settings as plain values for a file, without keys."""
-    values = settings.model_dump(mode="json")
+    """The settings as plain values for a file, without keys. The version comes first."""
+    values: dict[str, Any] = {"version": settings.version} | settings.model_dump(mode="json")
     for section in (values["mistral"], values["openai"], values["rerank"], *values["stt"].values()):
         if isinstance(section, dict):
             section.pop("api_key", None)  # pyright: ignore[reportUnknownMemberType] any JSON

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from armarium.capabilities.corpus.commands.exit_codes import IngestionFailed
-from armarium.capabilities.corpus.commands.provider_keys import (
-    ConfiguredKey,
-    ProviderKeys,
-    expand_variables,
-    extract_keys,
-)
-from armarium.capabilities.corpus.commands.secret_store import KeychainEntry, SecretStore
+from armarium.capabilities.corpus.commands.provider_keys import ProviderKeys, expand_variables, extract_keys, value_at
+from armarium.capabilities.corpus.commands.secret_store import Secret, SecretStore
 from armarium.capabilities.corpus.commands.settings import (
     AUTH_TOKEN_VARIABLE,
     CORPUS_SECTIONS,
@@ -25,8 +19,9 @@ from armarium.capabilities.corpus.commands.settings import (
     parse_listen,
 )
 from armarium.capabilities.corpus.errors import StoreCorrupt
-from armarium.capabilities.corpus.index.state import prepare_directory, root_directory, state_directory
-from armarium.capabilities.corpus.settings import CorpusSettings
+from armarium.capabilities.corpus.index.state import prepare_directory, root_directory
+from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
+from armarium.foundation.authentication import is_loopback
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.settings import CoreSettings
@@ -138,7 +133,8 @@ def load(
         environ,
         root / Path(settings.secrets.file.path).expanduser(),
         provider=settings.secrets.provider,
-        entry=KeychainEntry(settings.secrets.keychain.service, settings.secrets.keychain.account),
+        service=settings.secrets.keychain.service,
+        account=settings.secrets.keychain.account,
     )
     return LoadedSettings(settings, root, state_dir, file, secrets, ProviderKeys(settings, configured_keys, secrets))
 
@@ -150,22 +146,16 @@ def check_settings(location: Location) -> None:
 
 def _read_settings(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
-) -> tuple[Dir2McpSettings, dict[str, ConfiguredKey]]:
+) -> tuple[Dir2McpSettings, dict[str, Secret | str]]:
     """The settings without keys, and the configured keys."""
     values = read_yaml(file) if file else {}
-    not_settings = {AUTH_TOKEN_VARIABLE, _token_variable(values)}
+    # The variable of the token may start with the prefix of settings.
+    token_variable = value_at(values, ("security", "auth", "token_env"))
+    not_settings = {AUTH_TOKEN_VARIABLE, str(token_variable)}
     values = overridden(Dir2McpSettings, values, environ, flags, prefix=PREFIX, not_settings=not_settings)
     configured_keys = extract_keys(values, environ)
     source = str(file) if file else "the settings"
     return checked(Dir2McpSettings, expand_variables(values, environ), source=source), configured_keys
-
-
-def _token_variable(values: Mapping[str, Any]) -> str:
-    """The name of the token's variable. It may start with the prefix of settings."""
-    found: Any = values
-    for step in ("security", "auth", "token_env"):
-        found = cast(dict[str, Any], found).get(step) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else AUTH_TOKEN_VARIABLE
 
 
 def prepare_state(loaded: LoadedSettings) -> None:
@@ -197,11 +187,3 @@ def _with_any_port(origin: str) -> str:
     except ValueError:
         pass
     return origin
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is a loopback address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

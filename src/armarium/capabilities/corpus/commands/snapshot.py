@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import yaml
 
+from armarium.capabilities.corpus.commands.provider_keys import value_at
 from armarium.capabilities.corpus.commands.server_token import TokenSource
 from armarium.capabilities.corpus.commands.settings import plain_values
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
@@ -21,19 +22,14 @@ def effective_values(loaded: LoadedSettings) -> dict[str, Any]:
     values = plain_values(loaded.settings)
     for setting, secret in loaded.keys.found.items():
         *parents, last = setting.split(".")
-        section = values
-        for step in parents:
-            section = section[step]
-        section[last] = f"${{{secret.name}}}"
+        value_at(values, parents)[last] = f"${{{secret.name}}}"
     return _redact(values, [secret.value for secret in loaded.keys.found.values()])
 
 
 def secret_sources(loaded: LoadedSettings) -> dict[str, dict[str, str]]:
     """The name, source and place of each key that was found."""
-    return {
-        setting: {"name": secret.name, "source": secret.source, "place": secret.place}
-        for setting, secret in loaded.keys.found.items()
-    }
+    found = loaded.keys.found.items()
+    return {setting: {"name": key.name, "source": key.source, "place": key.place} for setting, key in found}
 
 
 def as_yaml(values: dict[str, Any]) -> str:

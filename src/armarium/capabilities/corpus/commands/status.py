@@ -5,25 +5,25 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from armarium.capabilities.corpus.commands.output_mode import OutputMode
-from armarium.capabilities.corpus.commands.settings_loader import Location, check_settings
+from armarium.capabilities.corpus.commands.options import CommonOptions
+from armarium.capabilities.corpus.commands.settings_loader import check_settings
 from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
 from armarium.capabilities.corpus.index.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.command_line.output import printable, show, show_json
 
 
-def status(location: Location, output: OutputMode) -> None:
+def status(common: CommonOptions) -> None:
     """Show `corpus.json`, and whether a server runs; raises the errors that the next start would raise."""
-    _, state_dir = location.resolve()
-    check_settings(location)
+    _, state_dir = common.location.resolve()
+    check_settings(common.location)
     found = read_status(state_dir)
     _check_store(state_dir / META_FILE)
-    if output.as_json:
+    if common.as_json:
         show_json(found | {"state_dir": str(state_dir)})
         return
     counts = found["indexing"]
-    if not output.quiet:
+    if not common.quiet:
         activity = "indexing" if counts["running"] else "up to date" if found["serving"] else "no server running"
         show(f"Index: {state_dir}  ({activity})")
         show(f"Root: {found['root']}")

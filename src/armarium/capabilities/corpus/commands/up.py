@@ -12,9 +12,9 @@ from typing import Any
 from armarium.capabilities.corpus.commands import VERSION
 from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
 from armarium.capabilities.corpus.commands.exit_codes import indexing_error
-from armarium.capabilities.corpus.commands.output_mode import OutputMode
+from armarium.capabilities.corpus.commands.options import CommonOptions
 from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.reports import choose_report, report_connection
+from armarium.capabilities.corpus.commands.progress.reports import choose_report
 from armarium.capabilities.corpus.commands.server_token import (
     TokenSource,
     choose_token_source,
@@ -23,7 +23,6 @@ from armarium.capabilities.corpus.commands.server_token import (
 )
 from armarium.capabilities.corpus.commands.settings_loader import (
     LoadedSettings,
-    Location,
     check_payments,
     load,
     prepare_state,
@@ -31,7 +30,7 @@ from armarium.capabilities.corpus.commands.settings_loader import (
 from armarium.capabilities.corpus.commands.snapshot import write_snapshot
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capability import Endpoint, ServerIdentity
-from armarium.command_line.host import CommandHost, HttpOptions
+from armarium.command_line.host import HttpOptions
 from armarium.command_line.output import say
 from armarium.foundation.errors import TlsConfigInvalid
 from armarium.foundation.events import Events
@@ -45,11 +44,11 @@ IDENTITY = ServerIdentity(
 )
 
 
-def up(host: CommandHost, location: Location, flags: Mapping[str, Any], output: OutputMode) -> None:
+def up(common: CommonOptions, flags: Mapping[str, Any]) -> None:
     """Serve until a signal; raises an error if indexing fails."""
-    loaded = load(location, flags=flags)
+    loaded = load(common.location, flags=flags)
     check_payments(loaded.settings)
-    supply_missing_keys(loaded, interactive=output.interactive)
+    supply_missing_keys(loaded, interactive=common.interactive)
     tls = _tls(loaded)
     token_source = choose_token_source(loaded, os.environ, chosen_by_flag=flags.get("security.auth.mode") is not None)
     prepare_state(loaded)
@@ -58,35 +57,32 @@ def up(host: CommandHost, location: Location, flags: Mapping[str, Any], output: 
         say(f"warning: {token_source.place} is readable by other users; run: chmod 600 {token_source.place}")
     listening = listen(*loaded.listen_address())
     write_snapshot(loaded, token_source, os.environ.get(token_source.place) if token_source.kind == "env" else None)
-    report = choose_report(output)
+    report = choose_report(as_json=common.as_json, quiet=common.quiet)
     events = Events()
-    feed = EventFeed(events, report, paused=True, on_failure=_interrupt_server)
+    # If indexing fails, the server shuts down as with Ctrl-C: calls finish, and the state is saved.
+    feed = EventFeed(events, report, paused=True, on_failure=lambda: signal.raise_signal(signal.SIGINT))
     path = loaded.settings.server.mcp_path
 
     def announce(address: str) -> None:
         connection = ConnectionInfo.to(address, path, token_source)
         connection.write(loaded.state_dir)
-        report_connection(report, connection, _server_details(loaded, token_source, listening.getsockname()))
-        feed.resume()
-        if not output.as_json and not output.quiet and sys.stderr.isatty():
+        report.connected(connection, _server_details(loaded, token_source, listening.getsockname()))
+        feed.begin()
+        if not common.as_json and not common.quiet and sys.stderr.isatty():
             say("Stop with Ctrl-C; the next start resumes indexing.")
 
+    # A terminal shows only warnings.
+    log_level = "warning" if common.quiet or sys.stderr.isatty() else None
+    settings = loaded.core_settings(common.host.settings_type, token_source.auth_setting, log_level=log_level)
     try:
-        host.serve_http(
-            loaded.core_settings(host.settings_type, token_source.auth_setting, log_level=output.log_level),
-            announce,
-            HttpOptions(authenticator, listening, Endpoint(IDENTITY, path), tls, events),
+        common.host.serve_http(
+            settings, announce, HttpOptions(authenticator, listening, Endpoint(IDENTITY, path), tls, events)
         )
     finally:
         report.close()
         listening.close()
     if feed.failure is not None:
         raise indexing_error(feed.failure)
-
-
-def _interrupt_server() -> None:
-    """Shut down as Ctrl-C does: calls finish, and the state is saved."""
-    signal.raise_signal(signal.SIGINT)
 
 
 def _tls(loaded: LoadedSettings) -> ssl.SSLContext | None:

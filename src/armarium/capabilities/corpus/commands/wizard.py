@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,27 +49,19 @@ def supply_missing_keys(loaded: LoadedSettings, *, interactive: bool) -> None:
         loaded.keys.add(secret)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """The settings file, and whether it was changed."""
-
-    file: Path
-    changed: bool
-
-
-def write_default_file(location: Location) -> WriteResult:
-    """Create a default settings file, or validate the existing one."""
+def write_default_file(location: Location) -> tuple[Path, bool]:
+    """Create a default settings file, or validate the existing one. Returns it, and whether it was changed."""
     file = location.config_file_to_write()
     if file.exists():
         load(location)
-        return WriteResult(file, changed=False)
+        return file, False
     key = f"\nmistral:\n  api_key: ${{{MISTRAL_KEY}}}\n" if os.environ.get(MISTRAL_KEY) else ""
     _write(file, _DEFAULT_FILE + key)
-    return WriteResult(file, changed=True)
+    return file, True
 
 
-def run_wizard(location: Location) -> WriteResult:
-    """Ask for the settings, and write them to the settings file."""
+def run_wizard(location: Location) -> tuple[Path, bool]:
+    """Ask for the settings, and write them to the settings file. Returns it, and whether it was changed."""
     file = location.config_file_to_write()
     text = _read(file)
     current = _current_settings(file)
@@ -77,30 +69,26 @@ def run_wizard(location: Location) -> WriteResult:
         f"Settings for {location.directory.absolute()}, stored in {file}.\n"
         "Press Enter to accept the value in brackets.\n"
     )
-    changes = _ask_models(current)
-    changes |= _ask_extraction(current)
-    if _uses_mistral(changes):
+    changes = _ask_models(current) | _ask_extraction(current)
+    uses_mistral = "mistral" in (changes["embedding.provider"], changes["chat.provider"])
+    if uses_mistral:
         changes["mistral.api_key"] = f"${{{MISTRAL_KEY}}}"
-    edited = set_values(text or _DEFAULT_FILE, {name: value for name, value in changes.items() if value is not None})
+    edited = set_values(text or _DEFAULT_FILE, changes)
     _write(file, edited)
     # Validates the rest of the file as well.
     loaded = load(location)
-    names = [MISTRAL_KEY] if _uses_mistral(changes) else []
-    names += (
-        [ELEVENLABS_KEY] if changes["ingest.audio.mode"] != "off" and changes["stt.provider"] == "elevenlabs" else []
-    )
-    for name in names:
-        _offer_key(name, loaded, file)
-    return WriteResult(file, changed=edited != text)
+    if uses_mistral:
+        _offer_key(MISTRAL_KEY, loaded, file)
+    if changes["ingest.audio.mode"] != "off" and changes["stt.provider"] == "elevenlabs":
+        _offer_key(ELEVENLABS_KEY, loaded, file)
+    return file, edited != text
 
 
 def _ask_models(current: Dir2McpSettings) -> dict[str, Any]:
     say("Which provider computes embeddings? `local` needs neither a key nor a network.")
-    embedding = _choose(
-        "embedding", ("local", "mistral", "openai"), current.embedding.provider, instead_of_auto="local"
-    )
+    embedding = _choose("embedding", ("local", "mistral", "openai"), current.embedding.provider)
     say("\nWhich provider writes answers? `none` quotes the best sentences found.")
-    chat = _choose("answers", ("none", "mistral", "openai"), current.chat.provider, instead_of_auto="none")
+    chat = _choose("answers", ("none", "mistral", "openai"), current.chat.provider)
     changes: dict[str, Any] = {"embedding.provider": embedding, "chat.provider": chat}
     if "openai" in (embedding, chat):
         say("\nAny server with an OpenAI-compatible API works: Ollama, vLLM, llama.cpp.")
@@ -116,21 +104,17 @@ def _ask_extraction(current: Dir2McpSettings) -> dict[str, Any]:
     say("\nRead text in scanned PDFs and images (OCR), if a provider supports it?")
     ocr = _choose("ocr", ("yes", "no"), "no" if current.ingest.images.mode == "off" else "yes")
     say("\nTranscribe recordings, if a provider supports it?")
-    audio = _choose("transcription", ("auto", "off"), "off" if current.ingest.audio.mode == "off" else "auto")
+    audio = _choose("transcription", ("auto", "off"), current.ingest.audio.mode)
     speech: str = current.stt.provider
     if audio != "off":
         speech = _choose("transcription by", ("mistral", "elevenlabs"), current.stt.provider)
-    pdf_off = current.ingest.pdf.mode == "off"
+    pdf = "ocr" if ocr == "yes" else "auto"
     return {
-        "ingest.pdf.mode": "off" if pdf_off else ("ocr" if ocr == "yes" else "auto"),
+        "ingest.pdf.mode": "off" if current.ingest.pdf.mode == "off" else pdf,
         "ingest.images.mode": "ocr_auto" if ocr == "yes" else "off",
         "ingest.audio.mode": audio,
         "stt.provider": speech,
     }
-
-
-def _uses_mistral(changes: dict[str, Any]) -> bool:
-    return "mistral" in (changes["embedding.provider"], changes["chat.provider"])
 
 
 def _offer_key(name: str, loaded: LoadedSettings, file: Path) -> None:
@@ -149,7 +133,9 @@ def _offer_key(name: str, loaded: LoadedSettings, file: Path) -> None:
 
 def _ask_key(name: str, secrets: SecretStore) -> Secret | None:
     """Ask for a key without echo, and store it; None if none is entered."""
-    value = _ask_hidden(f"{name} (not shown): ").strip()
+    value = ""
+    with suppress(EOFError):
+        value = getpass.getpass(f"{name} (not shown): ").strip()
     if not value:
         return None
     options = [option for option in _STORAGE_OPTIONS if option != "keychain" or keychain_available()]
@@ -163,8 +149,9 @@ def _ask_key(name: str, secrets: SecretStore) -> Secret | None:
     return secret
 
 
-def _choose(question: str, options: Sequence[str], current: str, *, instead_of_auto: str | None = None) -> str:
-    default = instead_of_auto if current == "auto" and instead_of_auto else current
+def _choose(question: str, options: Sequence[str], current: str) -> str:
+    """Ask for one of the options, or its beginning. The default is the current one, or the first."""
+    default = current if current in options else options[0]
     while True:
         answer = _ask(f"{question} ({'/'.join(options)})", default).lower()
         matches = [option for option in options if option == answer] or [
@@ -190,13 +177,6 @@ def _ask(question: str, default: str) -> str:
             "the setup was not completed",
             hint="to set up without questions, run: dir2mcp config init --non-interactive",
         ) from None
-
-
-def _ask_hidden(prompt: str) -> str:
-    try:
-        return getpass.getpass(prompt)
-    except EOFError:
-        return ""
 
 
 def _current_settings(file: Path) -> Dir2McpSettings:

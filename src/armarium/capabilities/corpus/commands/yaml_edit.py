@@ -5,12 +5,13 @@ docs/decisions/0054-editing-yaml.md explains why no library does this.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import yaml
 
+from armarium.capabilities.corpus.commands.provider_keys import value_at
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.settings_loader import parse_yaml
 
@@ -25,16 +26,18 @@ def set_values(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _set_value(text: str, steps: list[str], value: Any) -> str:
-    expected = _with_value(_parse(text), steps, value)
+    expected = _parse(text)
+    _put(expected, steps, value)
     edited = _edit(text, steps, expected)
+    with suppress(ConfigError):
+        if edited is not None and _parse(edited) == expected:
+            return edited
     # The text has a form that the editor does not support, such as an anchor: rewrite the whole file.
-    if edited is None or _parse_or_none(edited) != expected:
-        return yaml.safe_dump(expected, sort_keys=False, allow_unicode=True, width=120)
-    return edited
+    return yaml.safe_dump(expected, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _edit(text: str, steps: list[str], expected: dict[str, Any]) -> str | None:
-    value = _value_at(expected, steps)
+    value = value_at(expected, steps)
     compose = cast(Callable[..., yaml.Node | None], yaml.compose)  # pyright: ignore[reportUnknownMemberType] untyped
     node = compose(text, Loader=yaml.SafeLoader)
     if node is None:
@@ -45,7 +48,7 @@ def _edit(text: str, steps: list[str], expected: dict[str, Any]) -> str | None:
             node = found
         elif not isinstance(node, yaml.MappingNode) or node.flow_style:
             # A section in flow style, or an empty one, which may contain only comments.
-            return _replace(text, node, _value_at(expected, steps[:depth]))
+            return _replace(text, node, value_at(expected, steps[:depth]))
         else:
             return _insert(text, node, steps[depth:], value) if depth else _append(text, steps, value)
     return _replace(text, node, value)
@@ -65,13 +68,6 @@ def _replace(text: str, node: yaml.Node, value: Any) -> str | None:
     start, end = node.start_mark.index, node.end_mark.index
     space = " " if start == end else ""
     return f"{text[:start]}{space}{_flow_style(value)}{text[end:]}"
-
-
-def _value_at(values: dict[str, Any], steps: list[str]) -> Any:
-    found: Any = values
-    for step in steps:
-        found = found[step]
-    return found
 
 
 def _insert(text: str, parent: yaml.MappingNode, steps: list[str], value: Any) -> str | None:
@@ -103,16 +99,13 @@ def _flow_style(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-def _with_value(values: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
-    changed = copy.deepcopy(values)
-    section = changed
+def _put(section: dict[str, Any], steps: list[str], value: Any) -> None:
     for step in steps[:-1]:
         inner = section.get(step)
         if not isinstance(inner, dict):
             inner = section[step] = dict[str, Any]()
         section = cast(dict[str, Any], inner)
     section[steps[-1]] = value
-    return changed
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -125,10 +118,3 @@ def _parse(text: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError("the settings file must contain a mapping")
     return cast(dict[str, Any], content)
-
-
-def _parse_or_none(text: str) -> dict[str, Any] | None:
-    try:
-        return _parse(text)
-    except ConfigError:
-        return None

@@ -25,8 +25,6 @@ from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import leads_through_staged
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
 
-_Identity = tuple[int, int]
-
 
 class FoundFile(NamedTuple):
     """A regular file, at the time of the walk."""
@@ -73,15 +71,7 @@ def discover(
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
     discovery = _Discovery(root, rules, cancellation, unnameable)
-    return discovery.with_links() if rules.follow_symlinks else discovery.without_links()
-
-
-def discover_below(
-    root: ConfinedRoot, rules: DiscoveryRules, directory: str, cancellation: Cancellation
-) -> Iterator[FoundFile]:
-    """The files to index below one directory of the corpus. Links are not followed."""
-    with root.opened(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        yield from _Discovery(root, rules, cancellation, None).files_below(fd, directory)
+    return discovery.with_links() if rules.follow_symlinks else discovery.files_below(root.fd, "")
 
 
 def rediscover(
@@ -101,9 +91,10 @@ def rediscover(
             if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
                 return
             if stat.S_ISREG(status.st_mode):
-                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield _found(rel_path, status)
             elif is_directory:
-                yield from discover_below(root, rules, rel_path, cancellation)
+                with root.opened(rel_path, os.O_RDONLY | os.O_DIRECTORY) as directory:
+                    yield from _Discovery(root, rules, cancellation, None).files_below(directory, rel_path)
     except (OSError, FileError):
         return
 
@@ -134,18 +125,14 @@ class _Discovery:
         self._rules = rules
         self._watch = Watch(math.inf, cancellation)
         self._links: deque[str] = deque()
-        self._files: set[_Identity] = set()
-        self._directories: set[_Identity] = set()
-
-    def without_links(self) -> Iterator[FoundFile]:
-        """The files of the tree itself."""
-        return self.files_below(self._root.fd, "")
+        self._files: set[tuple[int, int]] = set()
+        self._directories: set[tuple[int, int]] = set()
 
     def files_below(self, fd: int, directory: str) -> Iterator[FoundFile]:
-        """The files of one directory and its subdirectories."""
+        """The files of one directory and its subdirectories. Links are not followed."""
         for rel_path, status in self._statuses("file", fd, directory, directory):
             if stat.S_ISREG(status.st_mode):
-                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield _found(rel_path, status)
 
     def with_links(self) -> Iterator[FoundFile]:
         """The files of the tree, and those that links inside it add. Collected in memory for sorting."""
@@ -164,7 +151,7 @@ class _Discovery:
                 self._directories.add(_identity(status))
             elif stat.S_ISREG(status.st_mode) and not (located and _identity(status) in self._files):
                 self._files.add(_identity(status))
-                yield FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+                yield _found(rel_path, status)
 
     def _behind(self, link: str) -> list[FoundFile]:
         """The files that a link adds: none if it leads outside, is broken, or leads to excluded or known files."""
@@ -177,13 +164,10 @@ class _Discovery:
                     self.exclusion.excludes_path(path, is_directory=is_directory) for path in (link, located)
                 ):
                     return []
-                if is_directory:
-                    known.add(_identity(status))
-                    return list(self._below(fd, link, located))
-                if not stat.S_ISREG(status.st_mode):
-                    return []
                 known.add(_identity(status))
-                return [FoundFile(escape_name(link), status.st_size, status.st_mtime_ns, status.st_ino)]
+                if is_directory:
+                    return list(self._below(fd, link, located))
+                return [_found(link, status)] if stat.S_ISREG(status.st_mode) else []
         except (OSError, FileError):
             return []
 
@@ -249,5 +233,9 @@ def _passes_for_archive(entry: os.DirEntry[str], entries: Entries) -> bool:
     return not entry.is_file(follow_symlinks=False) and any(other.name == entry.name[:-1] for other in entries)
 
 
-def _identity(status: os.stat_result) -> _Identity:
+def _found(rel_path: str, status: os.stat_result) -> FoundFile:
+    return FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino

@@ -25,41 +25,15 @@ STATE_PATHS: tuple[str, ...] = (".dir2mcp/", ".armarium/")
 DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
     # Negated patterns come first, so that they cannot include what later patterns exclude. An example of a .env file
     # shows only names.
-    "**/.env",
-    "**/.env.*",
-    "**/*.env",
-    "!**/.env.example",
-    "!**/.env.sample",
-    "!**/.env.template",
-    "!**/.env.dist",
-    "!**/example.env",
-    "!**/sample.env",
-    "!**/template.env",
-    "**/.git/**",
-    "**/node_modules/**",
-    "**/.dir2mcp/**",
-    "**/*.pem",
-    "**/*.key",
-    "**/*.p12",
-    "**/*.pfx",
-    "**/*.jks",
-    "**/*.keystore",
-    "**/*.kdbx",
-    "**/*.ppk",
-    "**/id_rsa",
-    "**/id_dsa",
-    "**/id_ecdsa",
-    "**/id_ed25519",
-    "**/.ssh/**",
-    "**/.gnupg/**",
-    "**/.aws/credentials",
-    "**/.netrc",
-    "**/.pgpass",
-    "**/.git-credentials",
-    "**/.htpasswd",
-)
+    "**/.env", "**/.env.*", "**/*.env",
+    "!**/.env.example", "!**/.env.sample", "!**/.env.template", "!**/.env.dist",
+    "!**/example.env", "!**/sample.env", "!**/template.env",
+    "**/.git/**", "**/node_modules/**", "**/.dir2mcp/**",
+    "**/*.pem", "**/*.key", "**/*.p12", "**/*.pfx", "**/*.jks", "**/*.keystore", "**/*.kdbx", "**/*.ppk",
+    "**/id_rsa", "**/id_dsa", "**/id_ecdsa", "**/id_ed25519", "**/.ssh/**", "**/.gnupg/**",
+    "**/.aws/credentials", "**/.netrc", "**/.pgpass", "**/.git-credentials", "**/.htpasswd",
+)  # fmt: skip
 """Names of files that usually contain credentials. The settings add to them, or include one again: `!**/ca.pem`."""
-
 
 _CREDENTIAL_NAMES = frozenset(DEFAULT_PATH_EXCLUDES) - {"**/.git/**", "**/node_modules/**", "**/.dir2mcp/**"}
 
@@ -115,9 +89,7 @@ class Exclusion:
         of_credentials = [line for line in path_excludes if line in _CREDENTIAL_NAMES or line.startswith("!")]
         folded = _as_directories([line.lower() for line in of_credentials])
         self._folded_paths = IgnoreRules.from_lines(folded)
-        self.may_hide_entry = _entry_filter(lines, folded)
-        """For a name in a directory that is not excluded: False if no pattern can match it. Much faster than
-        `excludes_entry`, and sufficient for nearly every name."""
+        self._may_hide, self._may_hide_folded = _name_filter(lines), _name_filter(folded)
         rules = [_CompiledRule(rule) for rule in named_rules(secret_patterns)]
         self._all = _Gate(rules)
         self._groups = [
@@ -140,6 +112,11 @@ class Exclusion:
         return self._paths.hides_entry(rel_path, is_directory) or (
             folded != rel_path and self._folded_paths.hides_entry(folded, is_directory)
         )
+
+    def may_hide_entry(self, name: str) -> bool:
+        """For a name in a directory that is not excluded: False if no pattern can match it. Much faster than
+        `excludes_entry`, and sufficient for nearly every name."""
+        return self._may_hide(name) or self._may_hide_folded(name.lower())
 
     def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
         """The credentials in a file or in text about to be shown, by line. At most one hundred."""
@@ -179,11 +156,7 @@ class _CompiledRule:
         self._checks: list[tuple[int, Callable[[str], bool]]] = [
             (names[name.encode()], check) for name, check in GROUP_CHECKS.items() if name.encode() in names
         ]
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether a match needs additional checks."""
-        return bool(self._checks)
+        self.is_checked = bool(self._checks)
 
     def reach(self, text: bytes, end: int) -> int:
         """The end of the credential whose match ends at `end`."""
@@ -273,17 +246,12 @@ def _as_directories(lines: list[str]) -> list[str]:
     ]
 
 
-def _entry_filter(lines: Sequence[str], folded: Sequence[str]) -> Callable[[str], bool]:
+def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
     """A fast test whether any pattern could exclude a name, in a directory that is not excluded.
 
     Only the last component of a pattern counts. If it is plain text with at most one star at an end, a comparison is
-    enough. The `folded` patterns are compared with the name in lower case.
+    enough.
     """
-    may_hide, may_hide_folded = _name_filter(lines), _name_filter(folded)
-    return lambda name: may_hide(name) or may_hide_folded(name.lower())
-
-
-def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
     names: set[str] = set()
     prefixes: set[str] = set()
     suffixes: set[str] = set()

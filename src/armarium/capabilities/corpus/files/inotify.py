@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 _ACCESS: Final = 0x02 | 0x04 | 0x08  # IN_MODIFY, IN_ATTRIB, IN_CLOSE_WRITE
 _MOVED_FROM: Final = 0x40
@@ -31,12 +31,6 @@ _READ_BYTES: Final = 1 << 18
 
 Excludes = Callable[[str], bool]
 """Whether a directory, given relative to the root, is excluded."""
-
-
-class _Event(NamedTuple):
-    watch: int
-    mask: int
-    name: bytes
 
 
 @dataclass(slots=True)
@@ -78,26 +72,26 @@ class TreeWatch:
     def read(self) -> Changes:
         """The changes since the last read. New directories are watched from now on."""
         changes = Changes()
-        for event in self._events():
-            if event.mask & _OVERFLOW:
+        for watch, mask, name in self._events():
+            if mask & _OVERFLOW:
                 changes.overflowed = True
-            elif event.mask & _IGNORED:
-                self._forget(event.watch)
-            elif event.watch in self._directories and event.name:
-                self._take(event, changes)
+            elif mask & _IGNORED:
+                self._forget(watch)
+            elif watch in self._directories and name:
+                path = _joined(self._directories[watch], name)
+                if mask & _IS_DIRECTORY:
+                    self._follow(path, mask)
+                changes.paths.add(os.fsdecode(path))
         return changes
 
-    def _take(self, event: _Event, changes: Changes) -> None:
-        path = _joined(self._directories[event.watch], event.name)
-        if event.mask & _IS_DIRECTORY:
-            if event.mask & _MOVED_FROM:
-                self._unwatch_below(path)
-            elif event.mask & (_CREATE | _MOVED_TO) or os.fsdecode(path) in self.unwatched:
-                # Watched before it is reported: the caller's scan finds what appears in it until then.
-                self._watch_below(path)
-        changes.paths.add(os.fsdecode(path))
+    def _follow(self, directory: bytes, mask: int) -> None:
+        if mask & _MOVED_FROM:
+            self._unwatch_below(directory)
+        elif mask & (_CREATE | _MOVED_TO) or os.fsdecode(directory) in self.unwatched:
+            # Watched before it is reported: the caller's scan finds what appears in it until then.
+            self._watch_below(directory)
 
-    def _events(self) -> Iterator[_Event]:
+    def _events(self) -> Iterator[tuple[int, int, bytes]]:
         while True:
             try:
                 data = os.read(self.fd, _READ_BYTES)
@@ -107,7 +101,7 @@ class TreeWatch:
             while at < len(data):
                 watch, mask, _, length = _HEADER.unpack_from(data, at)
                 at += _HEADER.size + length
-                yield _Event(watch, mask, data[at - length : at].rstrip(b"\0"))
+                yield watch, mask, data[at - length : at].rstrip(b"\0")
 
     def _watch_below(self, top: bytes) -> None:
         waiting = [top]
@@ -116,7 +110,7 @@ class TreeWatch:
             if directory and self._excludes(os.fsdecode(directory)):
                 continue
             place = os.path.join(self._root, directory) if directory else self._root
-            if not self._watch(directory, place):
+            if not self.watch(directory, place):
                 continue
             try:
                 with os.scandir(place) as entries:
@@ -126,7 +120,7 @@ class TreeWatch:
                 continue
             waiting.extend(_joined(directory, name) for name in below)
 
-    def _watch(self, directory: bytes, place: bytes) -> bool:
+    def watch(self, directory: bytes, place: bytes) -> bool:
         """Watch one directory. Returns whether to continue below it."""
         watch = self._libc.inotify_add_watch(self.fd, place, _MASK)
         if watch >= 0:

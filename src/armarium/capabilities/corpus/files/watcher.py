@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,6 @@ SUBJECT: Final = "watching"
 
 _DEBOUNCE_S: Final = 0.12
 _STEP_S: Final = 0.04
-_FIRST_PAUSE_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 60.0
 _NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
@@ -32,6 +32,9 @@ _NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, e
 class Watcher:
     """Reports changed paths until cancelled. If inotify fails, changes are noticed later, but the server keeps
     running."""
+
+    first_pause_s = 5.0
+    """The time before the first of the periodic scans. Each further one waits twice as long."""
 
     def __init__(
         self,
@@ -51,14 +54,14 @@ class Watcher:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Reports started once changes are watched, or cannot be: a scan that begins then misses
         none."""
-        started, pause_s = False, _FIRST_PAUSE_S
+        started, pause_s = False, self.first_pause_s
 
         def ready() -> None:
             nonlocal started, pause_s
             if not started:
                 started = True
                 task_status.started()
-            pause_s = _FIRST_PAUSE_S
+            pause_s = self.first_pause_s
 
         while True:
             try:
@@ -73,15 +76,15 @@ class Watcher:
 
     async def _follow(self, ready: Callable[[], None]) -> None:
         """Read events until inotify fails. Directories without a watch are scanned periodically."""
-        with TreeWatch(self._root, self._excludes) as tree:
+        with TreeWatch(self._root, partial(self._exclusion.excludes_path, is_directory=True)) as tree:
             await run_sync(tree.watch_all)
             ready()
-            pause_s, look_at = _FIRST_PAUSE_S, None
+            pause_s, look_at = self.first_pause_s, None
             while True:
                 if not self._report_unwatched(tree):
                     look_at = None
                 elif look_at is None:
-                    pause_s = _FIRST_PAUSE_S
+                    pause_s = self.first_pause_s
                     look_at = anyio.current_time() + pause_s
                 # A deadline, not a pause between events: frequent events must not postpone the scan forever.
                 with anyio.CancelScope(deadline=math.inf if look_at is None else look_at):
@@ -112,9 +115,6 @@ class Watcher:
                 changes.paths |= more.paths
                 changes.overflowed |= more.overflowed
         return changes
-
-    def _excludes(self, directory: str) -> bool:
-        return self._exclusion.excludes_path(directory, is_directory=True)
 
     def _report(self, error: Exception) -> None:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

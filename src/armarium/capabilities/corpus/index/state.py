@@ -43,11 +43,6 @@ def root_directory(root: str) -> Path:
     return path
 
 
-def state_directory(root: Path, state_dir: str | None) -> Path:
-    """The state directory of an indexed directory."""
-    return Path(os.path.abspath(os.path.expanduser(state_dir))) if state_dir else root / STATE_DIRECTORY
-
-
 def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ()) -> tuple[str, ...]:
     """Patterns for the files of the server itself (state, keys, `private_paths`), which are neither indexed nor
     shown."""

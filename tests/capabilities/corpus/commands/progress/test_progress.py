@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from armarium.capabilities.corpus.commands.progress.display import progress_on_stderr
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
+from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed, progress_on_stderr
 from armarium.capabilities.corpus.commands.progress.live import LiveReport
 from armarium.capabilities.corpus.commands.progress.rates import Rate, duration
 from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
@@ -95,7 +94,7 @@ def test_a_terminal_shows_counts_the_rate_and_the_time_left() -> None:
     assert shown.splitlines()[-1].endswith(progress_line(NOW))
 
 
-async def test_events_received_too_early_are_reported_in_order_once_the_feed_resumes(
+async def test_events_received_too_early_are_reported_in_order_once_the_feed_begins(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     events = Events()
@@ -113,13 +112,13 @@ async def test_events_received_too_early_are_reported_in_order_once_the_feed_res
     assert failed == "not indexed: a.pdf: EXTRACT_FAILED: damaged"
 
 
-async def test_failed_indexing_is_noted_immediately_and_acted_on_once_the_feed_resumes() -> None:
+async def test_failed_indexing_is_noted_immediately_and_acted_on_once_the_feed_begins() -> None:
     events, acted = Events(), list[bool]()
     report = PlainReport()
     feed = EventFeed(events, report, paused=True, on_failure=lambda: acted.append(True))
     failure = IndexingFailed("STORE_CORRUPT", "the disk is full")
     await events.publish(failure)
     assert (feed.failure, acted) == (failure, [])
-    feed.resume()
+    feed.begin()
     report.close()
     assert acted == [True]

@@ -12,24 +12,9 @@ from rich.text import Text
 
 from armarium.capabilities.corpus.commands.progress.rates import Clock
 from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
-from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexProgress
-from armarium.command_line.output import printable
+from armarium.capabilities.corpus.events import IndexProgress
 
 _BAR_WIDTH = 28
-
-
-class _ConsoleLines:
-    """Writes lines to the terminal, above the live display."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def line(self, text: str = "") -> None:
-        # `Text` instead of `str`, because a path may look like markup.
-        self._console.print(Text(text), soft_wrap=True)
-
-    def close(self) -> None:
-        """Do nothing: lines are not buffered."""
 
 
 class LiveReport(PlainReport):
@@ -37,13 +22,13 @@ class LiveReport(PlainReport):
 
     def __init__(self, console: Console | None = None, clock: Clock = time.monotonic) -> None:
         self._console = console or Console()
-        super().__init__(clock, _ConsoleLines(self._console))
+        super().__init__(clock, self._print)
         self._live: Live | None = None
 
     def progress(self, now: IndexProgress) -> None:
         if not now.running:
-            self._stop()
-            self._out.line(progress_line(now))
+            self.close()
+            self._print(progress_line(now))
             return
         self._rates.record(now)
         if self._live is None:
@@ -51,20 +36,14 @@ class LiveReport(PlainReport):
             self._live.start()
         self._live.update(self._display(now))
 
-    def file_failed(self, event: FileFailed) -> None:
-        self._note(f"not indexed: {event.rel_path}: {event.code}: {event.message}")
-
-    def embedding_paused(self, event: EmbeddingPaused) -> None:
-        self._note(f"embedding paused: {event.code}: {event.message}")
-
-    def close(self) -> None:
-        self._stop()
-        super().close()
+    def _print(self, text: str, style: str = "") -> None:
+        # `Text` instead of `str`, because a path may look like markup.
+        self._console.print(Text(text, style), soft_wrap=True)
 
     def _note(self, text: str) -> None:
-        self._console.print(Text(printable(text), "yellow"), soft_wrap=True)
+        self._print(text, "yellow")
 
-    def _stop(self) -> None:
+    def close(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None

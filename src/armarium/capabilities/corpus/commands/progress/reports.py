@@ -1,18 +1,30 @@
-"""The progress of indexing as lines of text."""
+"""The progress of indexing as lines of text, or as NDJSON events."""
 
 from __future__ import annotations
 
+import json
+import queue
+import sys
+import threading
 import time
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
-from armarium.capabilities.corpus.commands.progress.output_thread import StdoutWriter
 from armarium.capabilities.corpus.commands.progress.rates import Clock, ProgressRates
 from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
-from armarium.command_line.output import printable, say
+from armarium.command_line.output import leave_closed_pipe, printable, say
+from armarium.foundation.errors import ArmariumError
+
+if TYPE_CHECKING:
+    from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
 
 _INDEX_FILES = "meta.sqlite + vectors_text.hnsw + vectors_code.hnsw"
+_SERVED_MODE = "incremental  (server-first; indexing in background)"
 _MIN_INTERVAL_S = 1.0
+_MAX_QUEUED_LINES = 10_000
+_CLOSE_TIMEOUT_S = 2.0
 
 
 def progress_line(now: IndexProgress) -> str:
@@ -23,33 +35,61 @@ def progress_line(now: IndexProgress) -> str:
     )
 
 
-class LineOutput(Protocol):
-    """Writes lines of text."""
-
-    def line(self, text: str = "") -> None: ...
-
-    def close(self) -> None: ...
+def event_line(event: str, data: dict[str, Any], *, level: Literal["info", "warn", "error"] = "info") -> str:
+    """An event as a line of NDJSON."""
+    ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"ts": ts, "level": level, "event": event, "data": data}, ensure_ascii=False)
 
 
-class Report(Protocol):
-    """Receives the events of the corpus in order."""
+def fatal_line(error: ArmariumError) -> str:
+    """The `fatal` event with the error that ended the command."""
+    data = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    return event_line("fatal", data | ({"hint": error.hint} if error.hint else {}), level="error")
 
-    def index_loaded(self, event: IndexLoaded) -> None: ...
 
-    def progress(self, now: IndexProgress) -> None: ...
+class StdoutWriter:
+    """Writes lines in a thread, so that a slow reader does not block the server. It drops lines if the reader is too
+    slow, and stops if the pipe is closed."""
 
-    def file_failed(self, event: FileFailed) -> None: ...
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue(_MAX_QUEUED_LINES)
+        self._writer = threading.Thread(target=self._write, name="stdout", daemon=True)
+        self._writer.start()
 
-    def embedding_paused(self, event: EmbeddingPaused) -> None: ...
+    def line(self, text: str) -> None:
+        """Queue a line."""
+        try:
+            self._lines.put_nowait(text)
+        except queue.Full:
+            return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write the queued lines, within a time limit."""
+        try:
+            self._lines.put_nowait(None)
+        except queue.Full:
+            return
+        self._writer.join(_CLOSE_TIMEOUT_S)
+
+    def _write(self) -> None:
+        while (text := self._lines.get()) is not None:
+            try:
+                print(text, flush=self._lines.empty())
+            except (BrokenPipeError, ValueError):
+                leave_closed_pipe()
+                return
 
 
 class PlainReport:
     """Prints lines: at most one progress line per second, and always the last one."""
 
-    def __init__(self, clock: Clock = time.monotonic, out: LineOutput | None = None) -> None:
-        self._out = out or StdoutWriter()
+    def __init__(self, clock: Clock = time.monotonic, line: Callable[[str], None] | None = None) -> None:
+        """`line` prints a line. By default, lines go to standard output."""
+        self._writer = None
+        if line is None:
+            self._writer = StdoutWriter()
+            line = self._writer.line
+        self._line = line
         self._clock = clock
         self._rates = ProgressRates(clock)
         self._printed_at = float("-inf")
@@ -58,29 +98,118 @@ class PlainReport:
     def index_loaded(self, event: IndexLoaded) -> None:
         self.print_header(event.state_dir, event.mode)
 
+    def connected(self, connection: ConnectionInfo, details: dict[str, Any]) -> None:
+        """Print how to connect to the server, which now accepts connections."""
+        # The header must come first, and a large index may load later than the server starts.
+        self.print_header(details["state_dir"], _SERVED_MODE)
+        self.print_block(connection.lines())
+
     def print_header(self, state_dir: str, mode: str) -> None:
         """Print the location and the mode of the index, once."""
         if not self._header_printed:
             self._header_printed = True
-            self._out.line(f"Index: {state_dir}  ({_INDEX_FILES})")
-            self._out.line(f"Mode: {mode}")
+            self._line(f"Index: {state_dir}  ({_INDEX_FILES})")
+            self._line(f"Mode: {mode}")
 
     def print_block(self, lines: Iterable[str]) -> None:
         """Print lines between empty lines."""
         for line in ("", *lines, ""):
-            self._out.line(line)
+            self._line(line)
 
     def progress(self, now: IndexProgress) -> None:
         self._rates.record(now)
         if not now.running or self._clock() - self._printed_at >= _MIN_INTERVAL_S:
             self._printed_at = self._clock()
-            self._out.line(progress_line(now) + self._rates.fields(now))
+            self._line(progress_line(now) + self._rates.fields(now))
 
     def file_failed(self, event: FileFailed) -> None:
-        say(f"not indexed: {printable(event.rel_path)}: {event.code}: {printable(event.message)}")
+        self._note(f"not indexed: {printable(event.rel_path)}: {event.code}: {printable(event.message)}")
 
     def embedding_paused(self, event: EmbeddingPaused) -> None:
-        say(f"embedding paused: {event.code}: {printable(event.message)}")
+        self._note(f"embedding paused: {event.code}: {printable(event.message)}")
+
+    def _note(self, text: str) -> None:
+        say(text)
 
     def close(self) -> None:
-        self._out.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+class QuietReport(PlainReport):
+    """Prints the connection, and paused embedding; nothing else about indexing."""
+
+    def print_header(self, state_dir: str, mode: str) -> None:
+        return
+
+    def print_block(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._line(line)
+
+    def progress(self, now: IndexProgress) -> None:
+        return
+
+    def file_failed(self, event: FileFailed) -> None:
+        return
+
+
+class JsonReport:
+    """Writes NDJSON to standard output. `quiet` suppresses all events except `connection` and `fatal`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._out = StdoutWriter()
+        self._quiet = quiet
+        self.close = self._out.close
+
+    def index_loaded(self, event: IndexLoaded) -> None:
+        self._emit("index_loaded", asdict(event))
+
+    def connected(self, connection: ConnectionInfo, details: dict[str, Any]) -> None:
+        self._emit("server_started", {"url": connection.url} | details)
+        self._out.line(event_line("connection", connection.event()))
+
+    def progress(self, now: IndexProgress) -> None:
+        counts = asdict(now)
+        if now.phase != "embed":
+            self._emit("scan_progress", counts)
+        if now.phase != "scan":
+            chosen = ("job_id", "running", "chunks_total", "embedded_ok", "errors")
+            self._emit("embed_progress", {name: counts[name] for name in chosen})
+
+    def file_failed(self, event: FileFailed) -> None:
+        self._emit("file_error", asdict(event), level="warn")
+
+    def embedding_paused(self, event: EmbeddingPaused) -> None:
+        self._emit("embed_progress", {"paused": asdict(event)}, level="warn")
+
+    def _emit(self, event: str, data: dict[str, Any], *, level: Literal["info", "warn"] = "info") -> None:
+        if not self._quiet:
+            self._out.line(event_line(event, data, level=level))
+
+
+Report = JsonReport | PlainReport
+
+
+def choose_report(*, as_json: bool, quiet: bool) -> Report:
+    """The report on standard output: events, lines, or a live display at a terminal."""
+    if as_json:
+        return JsonReport(quiet=quiet)
+    if quiet:
+        return QuietReport()
+    if not sys.stdout.isatty():
+        return PlainReport()
+    from armarium.capabilities.corpus.commands.progress.live import LiveReport
+
+    return LiveReport()
+
+
+def report_on_stderr() -> Report:
+    """The report on standard error: a live display at a terminal, lines otherwise."""
+    if not sys.stderr.isatty():
+        return PlainReport(line=say)
+    # Slow to import, and only needed at a terminal.
+    from rich.console import Console
+
+    from armarium.capabilities.corpus.commands.progress.live import LiveReport
+
+    return LiveReport(Console(stderr=True))
