@@ -48,7 +48,8 @@ class StoredVectorIndexes:
         self._dimensions = dict(dimensions)
         self._health = health
         self._writing = writing
-        self._unsaved: set[IndexKind] = set()
+        self.unsaved: set[IndexKind] = set()
+        """The kinds of which some vectors are not in their file yet."""
         self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.by_kind: dict[IndexKind, VectorIndex] = {}
 
@@ -77,7 +78,7 @@ class StoredVectorIndexes:
             # The leading process may be about to replace the file.
             time.sleep(pause_s)
         self._health.warn(f"damaged {kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
-        self._unsaved.add(kind)
+        self.unsaved.add(kind)
         return VectorIndex(dimensions)
 
     def _catch_up(self, kind: IndexKind, model: str) -> None:
@@ -96,7 +97,7 @@ class StoredVectorIndexes:
             index.add(
                 numpy.array([each for each, _ in part], numpy.int64), unpack_vectors([vector for _, vector in part])
             )
-        self._unsaved.add(kind)
+        self.unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
             message = f"{len(lost)} vectors in meta.sqlite are damaged; they are computed again"
@@ -113,25 +114,20 @@ class StoredVectorIndexes:
             self.by_kind[kind] = VectorIndex(vectors.shape[1])
             self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
         self.by_kind[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
-        self._unsaved.add(kind)
-
-    @property
-    def unsaved(self) -> bool:
-        """Whether some vectors are not in their files yet."""
-        return bool(self._unsaved)
+        self.unsaved.add(kind)
 
     def save(self) -> None:
         """Save the indexes that changed. Does nothing in a process that may not write."""
         if not self._writing:
             return
-        for kind in sorted(self._unsaved):
+        for kind in sorted(self.unsaved):
             try:
                 self.by_kind[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
             except RuntimeError as error:
                 # The library raises nothing more specific when the disk is full.
                 raise unwritable_error("the vectors cannot be saved") from error
             self._seals[kind].settle()
-        self._unsaved.clear()
+        self.unsaved.clear()
 
 
 def pack_vectors(vectors: Vectors) -> list[bytes]:

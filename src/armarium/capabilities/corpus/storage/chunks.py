@@ -5,25 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.checks import span_check
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns
-
-
-class IndexableChunk(NamedTuple):
-    """A chunk with the fields of the lexical index."""
-
-    chunk_id: int
-    doc_id: int
-    kind: IndexKind
-    rel_path: str
-    title: str | None
-    context: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +74,9 @@ class Chunks:
         """Id, document id and whether it is code, of every chunk in id order."""
         return self._database.read("all_chunks")
 
-    def after(self, chunk_id: int, limit: int) -> list[IndexableChunk]:
-        """The next chunks in id order."""
-        return [IndexableChunk(*row) for row in self._database.read("chunks_after", (chunk_id, limit))]
+    def after(self, chunk_id: int, limit: int) -> list[tuple[int, int, IndexKind, str, str | None, str, str]]:
+        """Id, document id, kind, path, title, context and text of the next chunks in id order."""
+        return self._database.read("chunks_after", (chunk_id, limit))
 
 
 def _as_json(chunk_ids: Sequence[int]) -> str:
