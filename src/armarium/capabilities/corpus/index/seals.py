@@ -63,7 +63,6 @@ class VectorSeal:
 
     @property
     def exists(self) -> bool:
-        """Whether a file has been saved."""
         return bool(self._accepted())
 
     def fits(self, file: FileIO) -> bool:
@@ -83,8 +82,7 @@ class VectorSeal:
         return json.loads(self._notes.get(self._key) or "[]")
 
     def _put(self, accepted: list[str]) -> None:
-        if accepted != self._accepted():
-            self._notes.put(self._key, json.dumps(accepted))
+        self._notes.put_new({self._key: json.dumps(accepted)})
 
 
 def lexical_files_match(storage: Storage, directory: Path) -> bool:
@@ -94,7 +92,6 @@ def lexical_files_match(storage: Storage, directory: Path) -> bool:
 
 
 def has_lexical_seal(storage: Storage) -> bool:
-    """Whether a lexical index has been committed."""
     return bool(storage.notes.get(_WORDS_SEAL))
 
 

@@ -19,10 +19,7 @@ from armarium.retrieval.search.lexical_index import LexicalIndex
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[numpy.float32]
+    from armarium.providers.interfaces import Vectors
 
 
 class SearchIndex:
@@ -47,7 +44,6 @@ class SearchIndex:
 
     @property
     def lexical(self) -> LexicalIndex:
-        """The current lexical index."""
         return self._lexical.index
 
     @property
@@ -95,7 +91,6 @@ class SearchIndex:
             self.catalogue.put_chunk(chunk_id, doc_id, chunk.index_kind)
 
     def drop(self, gone: Recorded) -> None:
-        """Remove a deleted document."""
         self.catalogue.drop_document(gone.doc_id)
         self._drop_chunks(gone.deleted)
 
@@ -127,5 +122,4 @@ class SearchIndex:
         return bool(self._vectors.unsaved)
 
     def save_vectors(self) -> None:
-        """Save the vector indexes that changed."""
         self._vectors.save()

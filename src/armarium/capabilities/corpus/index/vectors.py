@@ -16,10 +16,7 @@ from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[numpy.float32]
+    from armarium.providers.interfaces import Vectors
 
 KINDS: tuple[IndexKind, ...] = ("text", "code")
 
@@ -27,7 +24,6 @@ _CHUNKS_AT_ONCE = 2000
 
 
 def vector_file(kind: IndexKind) -> str:
-    """The name of the file for the vectors of a kind."""
     return f"vectors_{kind}.hnsw"
 
 
@@ -55,14 +51,14 @@ class StoredVectorIndexes:
 
     def read_files(self) -> dict[IndexKind, VectorIndex]:
         """Read and verify the files. Independent of the storage's rows, so it can run in another thread."""
-        known: dict[IndexKind, int] = {kind: number for kind, number in self._dimensions.items() if number is not None}
-        return {kind: self._read_file(kind, number) for kind, number in known.items()}
+        dimensions = self._dimensions.items()
+        return {kind: self._read_file(kind, number) for kind, number in dimensions if number is not None}
 
     def catch_up(self, indexes: Mapping[IndexKind, VectorIndex], models: Mapping[IndexKind, str]) -> None:
         """Use these indexes, after adding the vectors that are only in the storage."""
+        self.by_kind.update(indexes)
         for kind, index in indexes.items():
-            self.by_kind[kind] = index
-            self._catch_up(kind, models[kind])
+            self._add_missing(kind, index, models[kind])
 
     def _read_file(self, kind: IndexKind, dimensions: int) -> VectorIndex:
         file, seal, reason = self._state_dir / vector_file(kind), self._seals[kind], ""
@@ -81,22 +77,18 @@ class StoredVectorIndexes:
         self.unsaved.add(kind)
         return VectorIndex(dimensions)
 
-    def _catch_up(self, kind: IndexKind, model: str) -> None:
+    def _add_missing(self, kind: IndexKind, index: VectorIndex, model: str) -> None:
         import numpy
 
-        index = self.by_kind[kind]
         stored = numpy.array(self._storage.embeddings.embedded_chunks(kind), numpy.int64)
         missing = set(stored[~index.contains(stored)].tolist()) if len(stored) else set[int]()
         if not missing:
             return
-        vectors = self._storage.embeddings.of_chunks(model, kind)
-        rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
-        rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
+        rows = self._storage.embeddings.of_chunks(model, kind)
+        rows = [row for row in rows if row[0] in missing and len(row[1]) == 2 * index.dimensions]
         for start in range(0, len(rows), _CHUNKS_AT_ONCE):
-            part = rows[start : start + _CHUNKS_AT_ONCE]
-            index.add(
-                numpy.array([each for each, _ in part], numpy.int64), unpack_vectors([vector for _, vector in part])
-            )
+            ids, vectors = zip(*rows[start : start + _CHUNKS_AT_ONCE], strict=True)
+            index.add(numpy.array(ids, numpy.int64), unpack_vectors(vectors))
         self.unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
@@ -106,7 +98,6 @@ class StoredVectorIndexes:
                 self._storage.embeddings.embed_again(lost)
 
     def add(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Add the vectors of chunks."""
         import numpy
 
         if kind not in self.by_kind:
@@ -131,12 +122,10 @@ class StoredVectorIndexes:
 
 
 def pack_vectors(vectors: Vectors) -> list[bytes]:
-    """Vectors in their stored form."""
     return [row.tobytes() for row in vectors.astype("<f2")]
 
 
 def unpack_vectors(vectors: Sequence[bytes]) -> Vectors:
-    """Vectors from their stored form."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype="<f2").reshape(len(vectors), -1).astype(numpy.float32)
