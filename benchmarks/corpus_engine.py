@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import META_FILE, prepare_directory
+from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -65,8 +67,12 @@ class WordsEngine:
             self._index,
             WorkerPool(root, setup, size=MOST_WORKERS, at_once=workers),
             self._progress,
+            StateBudget(state_dir, sys.maxsize),
+            prepared_as="",
+            report_secrets_again=False,
             on_recorded=lambda: None,
             on_change=self._turned,
+            on_damage=lambda error: None,
         )
 
     def scan(self) -> int:

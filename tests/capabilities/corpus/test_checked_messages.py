@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from armarium.capabilities.corpus.errors import FileTooLarge
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
-from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, ExpectedOutcomes, InvalidMessage
-from armarium.capabilities.corpus.ingest.messages import LENGTH, InvalidFrame, encode_frame, encode_outcome, read_frame
+from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, ExpectedOutcomes
+from armarium.capabilities.corpus.ingest.messages import (
+    LENGTH,
+    InvalidMessage,
+    encode_frame,
+    encode_outcome,
+    read_frame,
+)
 from armarium.capabilities.corpus.prepared import (
     Finished,
     Outcome,
@@ -197,7 +203,7 @@ def test_a_frame_longer_than_allowed_is_never_read(data: bytes) -> None:
 
     try:
         read_frame(read, 16)
-    except (InvalidFrame, EOFError):
+    except (InvalidMessage, EOFError):
         return
 
 

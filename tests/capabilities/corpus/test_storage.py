@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, StateUnwritable, StoreCorrupt
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.storage import database
 from armarium.capabilities.corpus.storage.database import SQL
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries
+from armarium.foundation.sqlite import Mode, connect
 from armarium.retrieval.spans import LineSpan
 
 
@@ -189,8 +191,18 @@ def test_a_chunk_that_was_buried_while_its_vector_was_made_does_not_count(storag
 
 
 @pytest.mark.parametrize("statement", ["recording", "noting"])
-def test_a_disk_that_is_full_is_no_corrupt_store(storage: Storage, statement: str) -> None:
-    storage._database._writer.execute("PRAGMA max_page_count = 1")  # as small as the file is
+def test_a_disk_that_is_full_is_no_corrupt_store(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    storage.close()
+
+    def connect_to_a_full_disk(file: Path, mode: Mode) -> sqlite3.Connection:
+        connection = connect(file, mode)
+        connection.execute("PRAGMA max_page_count = 1")  # as small as the file is
+        return connection
+
+    monkeypatch.setattr(database, "connect", connect_to_a_full_disk)
+    storage = Storage(tmp_path / "meta.sqlite")
     long = "long " * 10_000
     writes: dict[str, Callable[[], object]] = {
         "recording": lambda: record(storage, document("a.md", long)),
@@ -200,6 +212,7 @@ def test_a_disk_that_is_full_is_no_corrupt_store(storage: Storage, statement: st
         writes[statement]()
     assert refused.value.code == "INGESTION_FAILED"
     assert storage.counts().documents == 0
+    storage.close()
 
 
 def test_what_is_wiped_is_in_no_file_of_the_database(storage: Storage, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.storage.checks import chunks_tally, document_mark, tally
-from armarium.capabilities.corpus.storage.storage import Tallies
 from armarium.capabilities.corpus.storage_errors import damaged_error
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.chunks import IndexKind
@@ -38,7 +37,7 @@ class Catalogue:
         self,
         documents: Collection[tuple[int, str, str]],
         chunks: Collection[tuple[int, int, int]],
-        tallies: Tallies | None = None,
+        tallies: tuple[str, str] | None = None,
     ) -> None:
         """Load the rows of the storage. Raises `StoreCorrupt` if they do not match the tallies."""
         import numpy
@@ -49,9 +48,9 @@ class Catalogue:
             raise damaged_error("the list of chunks") from error
         # Checked before the numbers are used: a damaged one may have any size.
         if tallies is not None:
-            if tally(sum(document_mark(*document) for document in documents)) != tallies.documents:
+            if tally(sum(document_mark(*document) for document in documents)) != tallies[0]:
                 raise damaged_error("the list of documents")
-            if tally(chunks_tally(rows)) != tallies.chunks:
+            if tally(chunks_tally(rows)) != tallies[1]:
                 raise damaged_error("the list of chunks")
         self._documents = {doc_id: (rel_path, doc_type) for doc_id, rel_path, doc_type in documents}
         if not chunks:
@@ -76,7 +75,6 @@ class Catalogue:
         self._documents.pop(doc_id, None)
 
     def put_chunk(self, chunk_id: int, doc_id: int, kind: IndexKind) -> None:
-        """Add a chunk."""
         self._reserve(chunk_id)
         self._is_code[chunk_id] = kind == "code"
         self._document_of[chunk_id] = doc_id
@@ -112,7 +110,6 @@ class Catalogue:
         return known
 
     def chunks_of(self, documents: Collection[int]) -> Ids:
-        """The live chunks of some documents."""
         import numpy
 
         # A copy: a chunk recorded meanwhile may belong to a document with a higher id.
@@ -123,11 +120,9 @@ class Catalogue:
         return numpy.flatnonzero(chosen[document_of]).astype(numpy.int64)
 
     def kinds(self) -> set[IndexKind]:
-        """The kinds of all live chunks."""
         return {kind for kind, count in self.chunks.items() if count}
 
     def kinds_of(self, chunks: Ids) -> set[IndexKind]:
-        """The kinds of these chunks."""
         code = self._is_code[chunks]
         found: set[IndexKind] = set()
         if code.any():

@@ -8,7 +8,8 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import IndexNotReady
@@ -19,8 +20,8 @@ from armarium.capabilities.corpus.index.seals import (
     has_lexical_seal,
     lexical_files_match,
 )
-from armarium.capabilities.corpus.storage.chunks import IndexableChunk
 from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
 
@@ -85,26 +86,21 @@ class StoredLexicalIndex:
         """Add the chunks that were stored but not committed when the last process ended."""
         if len(self.index) == 0:
             self._seal(0)
-        up_to = int(self._storage.notes.get(_UP_TO) or 0)
-        while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
-            up_to = chunks[-1].chunk_id
+        for chunks in self._stored_after(int(self._storage.notes.get(_UP_TO) or 0)):
             # Some of them may have been committed before the process ended.
             self.index.remove(chunk.chunk_id for chunk in chunks)
             self.add(chunks)
             self.commit()
 
-    def add(self, chunks: Iterable[IndexableChunk]) -> None:
+    def _stored_after(self, chunk_id: int) -> Iterator[list[LexicalChunk]]:
+        while rows := self._storage.chunks.after(chunk_id, _CHUNKS_AT_ONCE):
+            chunk_id = rows[-1][0]
+            yield [lexical_chunk(*row) for row in rows]
+
+    def add(self, chunks: Sequence[LexicalChunk]) -> None:
         """Add chunks in id order. They become searchable with the next commit."""
-        last: IndexableChunk | None = None
-
-        def entries() -> Iterator[LexicalChunk]:
-            nonlocal last
-            for last in chunks:
-                yield _entry(last)
-
-        self.index.add(entries())
-        if last is not None:
-            self._uncommitted = last.chunk_id
+        self.index.add(chunks)
+        self._uncommitted = chunks[-1].chunk_id
 
     def commit(self) -> None:
         """Make the chunks added so far searchable, and record how far the index is."""
@@ -119,33 +115,33 @@ class StoredLexicalIndex:
             self._sealer.seal(**{_UP_TO: str(up_to)})
 
     def rebuild(self) -> None:
-        """Replace the index by a new one without deleted chunks.
+        """Replace the index by a new one without deleted chunks. Callers that hold the old one can still search it.
 
         The library removes the terms of a deleted chunk when it merges segments, which may be never.
         """
+        directory, new, old = (self._state_dir / name for name in (LEXICAL_DIRECTORY, _NEW, _OLD))
+        clear_leftovers(self._state_dir)
+        fresh = LexicalIndex.open(new)
         up_to = 0
-
-        def fill(fresh: LexicalIndex) -> None:
-            nonlocal up_to
-            while chunks := self._storage.chunks.after(up_to, _CHUNKS_AT_ONCE):
-                up_to = chunks[-1].chunk_id
-                fresh.add(_entry(chunk) for chunk in chunks)
-
-        self.index = _replace(self._state_dir, self.index, fill)
+        for chunks in self._stored_after(0):
+            fresh.add(chunks)
+            up_to = chunks[-1].chunk_id
+        fresh.commit()
+        fresh.close()
+        self.index.close()
+        # Renamed first: a merge that is running in the old index must not find its directory under this name.
+        directory.rename(old)
+        new.rename(directory)
+        shutil.rmtree(old)
+        self.index = LexicalIndex.open(directory)
         self._uncommitted = None
         self._seal(up_to)
 
-    def close(self) -> None:
-        """Close the index and record its final checksums."""
+    def close(self, *, sealing: bool = True) -> None:
+        """Close the index and, if `sealing`, record its final checksums."""
         self.index.close()
         if self._sealer is not None:
-            self._sealer.close()
-
-    def abandon(self) -> None:
-        """Close the index without recording its checksums."""
-        self.index.close()
-        if self._sealer is not None:
-            self._sealer.abandon()
+            self._sealer.close(sealing=sealing)
 
 
 def clear_leftovers(state_dir: Path) -> None:
@@ -168,44 +164,28 @@ def _exists(state_dir: Path) -> bool:
     return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
 
 
-def _replace(state_dir: Path, old: LexicalIndex, fill: Callable[[LexicalIndex], None]) -> LexicalIndex:
-    """A new lexical index in place of the old one, which callers that hold it can still search."""
-    clear_leftovers(state_dir)
-    fresh = LexicalIndex.open(state_dir / _NEW)
-    fill(fresh)
-    fresh.commit()
-    fresh.close()
-    old.close()
-    # Renamed first: a merge that is running in the old index must not find its directory under this name.
-    (state_dir / LEXICAL_DIRECTORY).rename(state_dir / _OLD)
-    (state_dir / _NEW).rename(state_dir / LEXICAL_DIRECTORY)
-    shutil.rmtree(state_dir / _OLD)
-    return LexicalIndex.open(state_dir / LEXICAL_DIRECTORY)
-
-
 def _open_read_only(state_dir: Path) -> LexicalIndex:
-    """Open the index in a process that may not write to its directory. The library needs to create a lock file
-    there."""
+    """Open the index in a process that may not write to its directory. The library creates a lock file there."""
     directory = state_dir / LEXICAL_DIRECTORY
     if os.access(directory, os.W_OK):
         return LexicalIndex.open(directory)
-    stand_in = Path(tempfile.mkdtemp(prefix="lexical-"))
-    try:
+    with ExitStack() as cleanup:
+        stand_in = tempfile.TemporaryDirectory(prefix="lexical-", ignore_cleanup_errors=True)
+        copy = Path(cleanup.enter_context(stand_in))
         for file in directory.iterdir():
             if not file.name.endswith(_LOCKS):
-                (stand_in / file.name).symlink_to(file)
-        lexical = LexicalIndex.open(stand_in)
-    except BaseException:
-        shutil.rmtree(stand_in, ignore_errors=True)
-        raise
-    weakref.finalize(lexical, shutil.rmtree, stand_in, ignore_errors=True)
+                (copy / file.name).symlink_to(file)
+        lexical = LexicalIndex.open(copy)
+        weakref.finalize(lexical, cleanup.pop_all().close)
     return lexical
 
 
-def _entry(chunk: IndexableChunk) -> LexicalChunk:
-    path_words = _PATH_SEPARATORS.sub(" ", chunk.rel_path)
-    title = f"{path_words} {chunk.title}" if chunk.title else path_words
-    return LexicalChunk(chunk.chunk_id, chunk.doc_id, chunk.kind, title, chunk.context, chunk.text)
+def lexical_chunk(
+    chunk_id: int, doc_id: int, kind: IndexKind, rel_path: str, title: str | None, context: str, text: str
+) -> LexicalChunk:
+    """A chunk as the lexical index contains it: the words of its path can be searched like its title."""
+    path_words = _PATH_SEPARATORS.sub(" ", rel_path)
+    return LexicalChunk(chunk_id, doc_id, kind, f"{path_words} {title}" if title else path_words, context, text)
 
 
 def _being_built() -> IndexNotReady:

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from io import FileIO
@@ -62,7 +63,6 @@ class VectorSeal:
 
     @property
     def exists(self) -> bool:
-        """Whether a file has been saved."""
         return bool(self._accepted())
 
     def fits(self, file: FileIO) -> bool:
@@ -82,8 +82,7 @@ class VectorSeal:
         return json.loads(self._notes.get(self._key) or "[]")
 
     def _put(self, accepted: list[str]) -> None:
-        if accepted != self._accepted():
-            self._notes.put(self._key, json.dumps(accepted))
+        self._notes.put_new({self._key: json.dumps(accepted)})
 
 
 def lexical_files_match(storage: Storage, directory: Path) -> bool:
@@ -93,7 +92,6 @@ def lexical_files_match(storage: Storage, directory: Path) -> bool:
 
 
 def has_lexical_seal(storage: Storage) -> bool:
-    """Whether a lexical index has been committed."""
     return bool(storage.notes.get(_WORDS_SEAL))
 
 
@@ -109,36 +107,32 @@ class LexicalSealer:
         self._directory = directory
         self._known: dict[str, str] = {}
         self._sealed_meta: tuple[int, int] | None = None
-        self._sealing = threading.Lock()
-        self._wake = threading.Condition()
-        self._look_until_rest = False
+        self._changed = threading.Condition()
+        """Held while checksums are recorded; signalled by a commit and by the end."""
+        self._look_until = 0.0
         self._closed = False
         self._thread = threading.Thread(target=self._look, name="corpus-seals", daemon=True)
         self._thread.start()
 
     def seal(self, **notes: str) -> None:
         """Record the checksums after a commit, together with `notes`."""
-        self._seal(notes)
-        with self._wake:
-            self._look_until_rest = True
-            self._wake.notify_all()
+        with self._changed:
+            self._seal(notes)
+            self._look_until = time.monotonic() + _LOOK_FOR_S
+            self._changed.notify()
 
-    def close(self) -> None:
-        """Record the final checksums. The index must be closed already."""
-        self.abandon()
-        self._seal({})
-
-    def abandon(self) -> None:
-        """Stop checking."""
-        with self._wake:
+    def close(self, *, sealing: bool) -> None:
+        """Stop checking. If `sealing`, record the final checksums; the index must be closed already."""
+        with self._changed:
             self._closed = True
-            self._wake.notify_all()
+            self._changed.notify()
         self._thread.join()
+        if sealing:
+            self._seal({})
 
     def _seal(self, notes: Mapping[str, str]) -> None:
-        with self._sealing:
-            seal = self._checksums()
-            self._storage.notes.put_new({**notes, **({_WORDS_SEAL: seal} if seal is not None else {})})
+        seal = self._checksums()
+        self._storage.notes.put_new({**notes, **({_WORDS_SEAL: seal} if seal is not None else {})})
 
     def _checksums(self) -> str | None:
         """The checksums of all files of the index, or None if there is no index."""
@@ -165,25 +159,17 @@ class LexicalSealer:
         return status.st_ino, status.st_mtime_ns
 
     def _look(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._look_until_rest or self._closed)
-                if self._closed:
-                    return
-                self._look_until_rest = False
-            for _ in range(int(_LOOK_FOR_S / _LOOK_EVERY_S)):
-                with self._wake:
-                    if self._wake.wait_for(lambda: self._look_until_rest or self._closed, _LOOK_EVERY_S):
-                        break
-                if self._meta_identity() not in (self._sealed_meta, None):
-                    try:
-                        self._seal({})
-                    except (CorpusError, sqlite3.Error) as error:
-                        # The next commit raises the same error. Until then the lexical index counts as unsealed.
-                        _log.warning(
-                            "the checksums of the lexical index cannot be recorded", extra={"reason": str(error)}
-                        )
-                        break
+        with self._changed:
+            while not self._closed:
+                self._changed.wait(_LOOK_EVERY_S if time.monotonic() < self._look_until else None)
+                if self._closed or self._meta_identity() in (self._sealed_meta, None):
+                    continue
+                try:
+                    self._seal({})
+                except (CorpusError, sqlite3.Error) as error:
+                    # The next commit raises the same error. Until then the lexical index counts as unsealed.
+                    self._look_until = 0.0
+                    _log.warning("the checksums of the lexical index cannot be recorded", extra={"reason": str(error)})
 
 
 def _segment_files(directory: Path, meta: dict[str, Any]) -> Iterator[str]:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.catalogue import Catalogue
-from armarium.capabilities.corpus.index.lexical import StoredLexicalIndex
+from armarium.capabilities.corpus.index.lexical import StoredLexicalIndex, lexical_chunk
 from armarium.capabilities.corpus.index.vectors import StoredVectorIndexes
 from armarium.capabilities.corpus.prepared import Prepared
 from armarium.capabilities.corpus.storage.changes import Recorded
-from armarium.capabilities.corpus.storage.chunks import IndexableChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.search.lexical_index import LexicalIndex
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[numpy.float32]
+    from armarium.providers.interfaces import Vectors
 
 
 class SearchIndex:
@@ -48,7 +44,6 @@ class SearchIndex:
 
     @property
     def lexical(self) -> LexicalIndex:
-        """The current lexical index."""
         return self._lexical.index
 
     @property
@@ -76,7 +71,7 @@ class SearchIndex:
 
     def abandon(self) -> None:
         """Close without saving, because the storage it is derived from is damaged."""
-        self._lexical.abandon()
+        self._lexical.close(sealing=False)
 
     def put(self, prepared: Prepared, recorded: Recorded) -> None:
         """Add a recorded document. Its chunks become searchable with the next commit."""
@@ -87,24 +82,24 @@ class SearchIndex:
         if not recorded.added:
             return
         self._lexical.add(
-            IndexableChunk(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
-            for chunk_id, chunk in recorded.added
+            [
+                lexical_chunk(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
+                for chunk_id, chunk in recorded.added
+            ]
         )
         for chunk_id, chunk in recorded.added:
             self.catalogue.put_chunk(chunk_id, doc_id, chunk.index_kind)
 
     def drop(self, gone: Recorded) -> None:
-        """Remove a deleted document."""
         self.catalogue.drop_document(gone.doc_id)
         self._drop_chunks(gone.deleted)
 
-    def _drop_chunks(self, chunk_ids: Iterable[int]) -> None:
-        deleted = list(chunk_ids)
-        for chunk_id in deleted:
+    def _drop_chunks(self, chunk_ids: Sequence[int]) -> None:
+        for chunk_id in chunk_ids:
             self.catalogue.drop_chunk(chunk_id)
-        if deleted:
+        if chunk_ids:
             # Takes effect with the next commit. Until then the catalogue hides them.
-            self.lexical.remove(deleted)
+            self.lexical.remove(chunk_ids)
 
     def commit_lexical(self) -> None:
         """Make the chunks added so far searchable."""
@@ -124,8 +119,7 @@ class SearchIndex:
     @property
     def unsaved(self) -> bool:
         """Whether some vectors are not in their files yet."""
-        return self._vectors.unsaved
+        return bool(self._vectors.unsaved)
 
     def save_vectors(self) -> None:
-        """Save the vector indexes that changed."""
         self._vectors.save()

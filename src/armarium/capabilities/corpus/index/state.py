@@ -6,8 +6,9 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import orjson
 
@@ -72,28 +73,23 @@ def may_write(state_dir: Path) -> bool:
     return all(os.access(place, os.W_OK) for place in places if place.exists())
 
 
-class IndexLock:
+class IndexLock(AbstractContextManager["IndexLock"]):
     """The lock for writing the index. One process holds it at a time; it is released when the process ends."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / LOCK_FILE
         self._file: IO[str] | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:
-        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     @property
     def held(self) -> bool:
-        """Whether this process holds the lock."""
         return self._file is not None
 
     @property

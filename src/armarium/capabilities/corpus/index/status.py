@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from armarium.capabilities.corpus.events import IndexProgress
@@ -9,6 +10,7 @@ from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 
 _WITHOUT_TEXT = ("binary_ignored", "archive")
+_EVENT_ONLY = ("phase", "files_known")
 
 
 def stats(resources: Resources, now: IndexProgress) -> dict[str, Any]:
@@ -17,19 +19,7 @@ def stats(resources: Resources, now: IndexProgress) -> dict[str, Any]:
         "root": str(resources.root),
         "state_dir": str(resources.state_dir),
         "protocol_version": PROTOCOL_VERSION,
-        "indexing": {
-            "job_id": now.job_id,
-            "running": now.running,
-            "mode": now.mode,
-            "scanned": now.scanned,
-            "indexed": now.indexed,
-            "skipped": now.skipped,
-            "deleted": now.deleted,
-            "representations": now.representations,
-            "chunks_total": now.chunks_total,
-            "embedded_ok": now.embedded_ok,
-            "errors": now.errors,
-        },
+        "indexing": {name: value for name, value in asdict(now).items() if name not in _EVENT_ONLY},
         "models": dict(resources.model_names),
     }
 

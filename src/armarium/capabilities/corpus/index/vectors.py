@@ -16,10 +16,7 @@ from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[numpy.float32]
+    from armarium.providers.interfaces import Vectors
 
 KINDS: tuple[IndexKind, ...] = ("text", "code")
 
@@ -27,7 +24,6 @@ _CHUNKS_AT_ONCE = 2000
 
 
 def vector_file(kind: IndexKind) -> str:
-    """The name of the file for the vectors of a kind."""
     return f"vectors_{kind}.hnsw"
 
 
@@ -48,20 +44,21 @@ class StoredVectorIndexes:
         self._dimensions = dict(dimensions)
         self._health = health
         self._writing = writing
-        self._unsaved: set[IndexKind] = set()
+        self.unsaved: set[IndexKind] = set()
+        """The kinds of which some vectors are not in their file yet."""
         self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.by_kind: dict[IndexKind, VectorIndex] = {}
 
     def read_files(self) -> dict[IndexKind, VectorIndex]:
         """Read and verify the files. Independent of the storage's rows, so it can run in another thread."""
-        known: dict[IndexKind, int] = {kind: number for kind, number in self._dimensions.items() if number is not None}
-        return {kind: self._read_file(kind, number) for kind, number in known.items()}
+        dimensions = self._dimensions.items()
+        return {kind: self._read_file(kind, number) for kind, number in dimensions if number is not None}
 
     def catch_up(self, indexes: Mapping[IndexKind, VectorIndex], models: Mapping[IndexKind, str]) -> None:
         """Use these indexes, after adding the vectors that are only in the storage."""
+        self.by_kind.update(indexes)
         for kind, index in indexes.items():
-            self.by_kind[kind] = index
-            self._catch_up(kind, models[kind])
+            self._add_missing(kind, index, models[kind])
 
     def _read_file(self, kind: IndexKind, dimensions: int) -> VectorIndex:
         file, seal, reason = self._state_dir / vector_file(kind), self._seals[kind], ""
@@ -77,26 +74,22 @@ class StoredVectorIndexes:
             # The leading process may be about to replace the file.
             time.sleep(pause_s)
         self._health.warn(f"damaged {kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
-        self._unsaved.add(kind)
+        self.unsaved.add(kind)
         return VectorIndex(dimensions)
 
-    def _catch_up(self, kind: IndexKind, model: str) -> None:
+    def _add_missing(self, kind: IndexKind, index: VectorIndex, model: str) -> None:
         import numpy
 
-        index = self.by_kind[kind]
         stored = numpy.array(self._storage.embeddings.embedded_chunks(kind), numpy.int64)
         missing = set(stored[~index.contains(stored)].tolist()) if len(stored) else set[int]()
         if not missing:
             return
-        vectors = self._storage.embeddings.of_chunks(model, kind)
-        rows = [(chunk_id, vector) for chunk_id, vector in vectors if chunk_id in missing]
-        rows = [row for row in rows if len(row[1]) == 2 * index.dimensions]
+        rows = self._storage.embeddings.of_chunks(model, kind)
+        rows = [row for row in rows if row[0] in missing and len(row[1]) == 2 * index.dimensions]
         for start in range(0, len(rows), _CHUNKS_AT_ONCE):
-            part = rows[start : start + _CHUNKS_AT_ONCE]
-            index.add(
-                numpy.array([each for each, _ in part], numpy.int64), unpack_vectors([vector for _, vector in part])
-            )
-        self._unsaved.add(kind)
+            ids, vectors = zip(*rows[start : start + _CHUNKS_AT_ONCE], strict=True)
+            index.add(numpy.array(ids, numpy.int64), unpack_vectors(vectors))
+        self.unsaved.add(kind)
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
             message = f"{len(lost)} vectors in meta.sqlite are damaged; they are computed again"
@@ -105,7 +98,6 @@ class StoredVectorIndexes:
                 self._storage.embeddings.embed_again(lost)
 
     def add(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Add the vectors of chunks."""
         import numpy
 
         if kind not in self.by_kind:
@@ -113,34 +105,27 @@ class StoredVectorIndexes:
             self.by_kind[kind] = VectorIndex(vectors.shape[1])
             self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
         self.by_kind[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
-        self._unsaved.add(kind)
-
-    @property
-    def unsaved(self) -> bool:
-        """Whether some vectors are not in their files yet."""
-        return bool(self._unsaved)
+        self.unsaved.add(kind)
 
     def save(self) -> None:
         """Save the indexes that changed. Does nothing in a process that may not write."""
         if not self._writing:
             return
-        for kind in sorted(self._unsaved):
+        for kind in sorted(self.unsaved):
             try:
                 self.by_kind[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
             except RuntimeError as error:
                 # The library raises nothing more specific when the disk is full.
                 raise unwritable_error("the vectors cannot be saved") from error
             self._seals[kind].settle()
-        self._unsaved.clear()
+        self.unsaved.clear()
 
 
 def pack_vectors(vectors: Vectors) -> list[bytes]:
-    """Vectors in their stored form."""
     return [row.tobytes() for row in vectors.astype("<f2")]
 
 
 def unpack_vectors(vectors: Sequence[bytes]) -> Vectors:
-    """Vectors from their stored form."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype="<f2").reshape(len(vectors), -1).astype(numpy.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import FileTooLarge, StateFull
@@ -53,6 +54,11 @@ class StateBudget:
         self._max_bytes = max_bytes
         self._is_exhausted = False
         self._next_check_at = 0.0
+        self.error = StateFull(
+            f"the index has reached its budget of {max_bytes / 1e9:g} GB, and nothing more is added",
+            hint="raise ingest.max_state_gb, or leave more out with security.path_excludes",
+        )
+        """The error of a document that was not added."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -63,26 +69,13 @@ class StateBudget:
             self._is_exhausted = sum(_sizes(str(self._state_dir))) >= self._max_bytes
         return self._is_exhausted
 
-    @property
-    def error(self) -> StateFull:
-        """The error of a document that was not added."""
-        return StateFull(
-            f"the index has reached its budget of {self._max_bytes / 1e9:g} GB, and nothing more is added",
-            hint="raise ingest.max_state_gb, or leave more out with security.path_excludes",
-        )
-
 
 def _sizes(directory: str) -> Iterator[int]:
     """The size of each file on disk. Files may appear and vanish meanwhile."""
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from _sizes(entry.path)
-                    continue
-                try:
-                    yield entry.stat(follow_symlinks=False).st_blocks * 512
-                except FileNotFoundError:
-                    continue
-    except FileNotFoundError:
-        return
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _sizes(entry.path)
+                continue
+            with suppress(FileNotFoundError):
+                yield entry.stat(follow_symlinks=False).st_blocks * 512

@@ -13,7 +13,7 @@ from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
 from armarium.capabilities.corpus.ingest import messages as answers
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
-from armarium.capabilities.corpus.ingest.messages import InvalidFrame, decode_frame
+from armarium.capabilities.corpus.ingest.messages import InvalidMessage, decode_frame
 from armarium.capabilities.corpus.prepared import (
     LONGEST_TITLE,
     Finished,
@@ -37,11 +37,6 @@ MOST_OUTCOMES = 25_000
 """The limit for one file: an archive has at most 10,000 members, reported once each, and some entries without a
 path."""
 
-_DOC_TYPES = frozenset(get_args(DocType))
-_STATUSES = frozenset(get_args(Status))
-_REP_TYPES = frozenset(get_args(RepType))
-_INDEX_KINDS = frozenset(get_args(IndexKind))
-_SPAN_KINDS = frozenset(get_args(SpanKind))
 _HASH = re.compile(r"[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{0,64}")
 _ERROR = re.compile(r"[A-Z_]{1,40}: [^\n\r\0]{1,500}")
@@ -53,10 +48,6 @@ _MOST_SECRETS = 100
 _LARGEST_NUMBER = 2**62
 _FREE_FRAME_BYTES = 256_000_000
 _ESCAPED_NUL = b"\\u0000"
-
-
-class InvalidMessage(Exception):
-    """A message that a correct worker never sends. The worker is not trusted any further."""
 
 
 @dataclass(slots=True)
@@ -82,10 +73,7 @@ class ExpectedOutcomes:
         """Parse one message. Raises `InvalidMessage` if it cannot be about this file."""
         self._outcomes += 1
         _require(self._outcomes <= MOST_OUTCOMES)
-        try:
-            message = decode_frame(body)
-        except InvalidFrame as error:
-            raise InvalidMessage from error
+        message = decode_frame(body)
         if _ESCAPED_NUL in body:
             _require(not _holds_nul(message))
         _require(bool(message))
@@ -98,12 +86,15 @@ class ExpectedOutcomes:
             _require(is_storable(member) and 0 < len(reason) <= _LONGEST_NAME)
             return Refused(f"{self.rel_path}{MEMBER_MARK}{member}", code, reason)
         _require(not fields)
-        if kind == answers.UNCHANGED:
-            return Unchanged(self.rel_path, self.size_bytes, self.mtime_ns)
-        if kind == answers.VANISHED:
-            return Vanished(self.rel_path)
-        _require(kind == answers.FINISHED)
-        return Finished(self.rel_path)
+        match kind:
+            case answers.UNCHANGED:
+                return Unchanged(self.rel_path, self.size_bytes, self.mtime_ns)
+            case answers.VANISHED:
+                return Vanished(self.rel_path)
+            case answers.FINISHED:
+                return Finished(self.rel_path)
+            case _:
+                raise InvalidMessage
 
     def _prepared(self, fields: list[Any]) -> Prepared:
         member, doc_type, content_hash, status, error, representations, secrets = fields
@@ -117,11 +108,11 @@ class ExpectedOutcomes:
         _require(status == "ok" or not representations)
         prepared = Prepared(
             rel_path,
-            _one_of(_DOC_TYPES, doc_type),
+            _one_of(get_args(DocType), doc_type),
             size_bytes,
             mtime_ns,
             content_hash,
-            _one_of(_STATUSES, status),
+            _one_of(get_args(Status), status),
             error,
             container,
             [_representation(each, self.most_lines) for each in _list(representations)],
@@ -136,11 +127,9 @@ class ExpectedOutcomes:
         return prepared
 
     def _member_path(self, path: object) -> str:
-        _require(isinstance(path, str))
-        assert isinstance(path, str)
-        parts = path.split("/")
+        (path,) = _strings([path], 1)
         _require(len(path.encode()) <= _LONGEST_PATH_BYTES and is_storable(path))
-        _require("" not in parts and "." not in parts and ".." not in parts and path not in self._members)
+        _require(not {"", ".", ".."}.intersection(path.split("/")) and path not in self._members)
         self._members.add(path)
         return f"{self.rel_path}{MEMBER_MARK}{path}"
 
@@ -157,7 +146,7 @@ def _representation(fields: object, most_lines: int) -> Representation:
         meta["page_starts"] = page_starts
         pages = len(page_starts)
     chunks = _chunks(columns, pages, max(most_lines, len(content or "") + 1))
-    return Representation(_one_of(_REP_TYPES, rep_type), rep_hash, chunks, meta, content)
+    return Representation(_one_of(get_args(RepType), rep_type), rep_hash, chunks, meta, content)
 
 
 def _chunks(columns: object, pages: int, lines: int) -> list[PreparedChunk]:
@@ -169,9 +158,9 @@ def _chunks(columns: object, pages: int, lines: int) -> list[PreparedChunk]:
         return []
     _require(set(map(type, (*texts, *contexts))) == {str})
     for kind in _distinct(index_kinds):
-        _one_of(_INDEX_KINDS, kind)
+        _one_of(get_args(IndexKind), kind)
     bounds = {"lines": lines, "page": pages, "time": _LARGEST_NUMBER}
-    most = min(bounds[_one_of(_SPAN_KINDS, kind)] for kind in _distinct(span_kinds))
+    most = min(bounds[_one_of(get_args(SpanKind), kind)] for kind in _distinct(span_kinds))
     _require(min(_numbers(starts)) >= (0 if span_kinds[0] == "time" else 1) and max(_numbers(ends)) <= most)
     _require(all(map(int.__le__, starts, ends)))
     hashes = map(chunk_hash, index_kinds, contexts, texts)
@@ -214,7 +203,7 @@ def _distinct(values: Iterable[Any]) -> set[Any]:
         raise InvalidMessage from None
 
 
-def _one_of(values: frozenset[Value], value: Any) -> Value:
+def _one_of(values: tuple[Value, ...], value: Any) -> Value:
     for known in values:
         if value == known:
             return known

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -31,47 +32,37 @@ _log = logging.getLogger(__name__)
 _WINDOW = 24
 _WINDOWS_AT_ONCE = 4
 _SAVE_EVERY_S = 60.0
-_FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
 _UNUSABLE_ANSWER = 200
 _REFUSED_TEXT = (400, 413, 422)
 
 
+@dataclass(slots=True)
 class EmbeddingTask:
     """Embeds all stored chunks that have no vector."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        index: SearchIndex,
-        embedders: Mapping[IndexKind, Embedder],
-        progress: Progress,
-        on_change: Callable[[], None],
-        *,
-        first_pause_s: float = _FIRST_PAUSE_S,
-    ) -> None:
-        """`on_change` is called when `idle` may have changed. `first_pause_s` is the first delay after a failure; it
-        doubles with each further failure."""
-        self._storage = storage
-        self._index = index
-        self._embedders = embedders
-        self._progress = progress
-        self._on_change = on_change
-        self._first_pause_s = first_pause_s
-        self._wake_up = WakeUp()
-        self._counting = threading.Lock()
-        self._signals = 0
-        # Before the first pass it is unknown whether any chunk lacks a vector.
-        self._done_up_to = -1
-        self._storing = threading.Lock()
-        self._saved_at = time.monotonic()
+    storage: Storage
+    index: SearchIndex
+    embedders: Mapping[IndexKind, Embedder]
+    progress: Progress
+    on_change: Callable[[], None]
+    """Called when `idle` may have changed."""
+    first_pause_s: float = 2.0
+    """The first delay after a failure. It doubles with each further failure."""
+    _wake_up: WakeUp = field(default_factory=WakeUp)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+    _signals: int = 0
+    _done_up_to: int = -1
+    """Before the first pass it is unknown whether any chunk lacks a vector."""
+    _storing: threading.Lock = field(default_factory=threading.Lock)
+    _saved_at: float = field(default_factory=time.monotonic)
 
     def wake(self) -> None:
         """Signal that there may be chunks without a vector. Thread-safe."""
         with self._counting:
             self._signals += 1
         self._wake_up.signal()
-        self._on_change()
+        self.on_change()
 
     @property
     def idle(self) -> bool:
@@ -80,7 +71,7 @@ class EmbeddingTask:
 
     async def run(self) -> None:
         """Embed until cancelled."""
-        pause_s = self._first_pause_s
+        pause_s = self.first_pause_s
         while True:
             await self._wake_up.wait()
             if self.idle:
@@ -89,10 +80,10 @@ class EmbeddingTask:
             woken = self._signals
             try:
                 await self._drain()
-                pause_s = self._first_pause_s
+                pause_s = self.first_pause_s
             except (ProviderError, IndexVersionMismatch) as error:
                 _log.warning("embedding pauses", extra={"code": error.code, "reason": error.message})
-                self._progress.publish(EmbeddingPaused(error.code, error.message))
+                self.progress.publish(EmbeddingPaused(error.code, error.message))
                 if error.retryable:
                     asked_to_wait_s = error.retry_after_s if isinstance(error, ProviderError) else None
                     await anyio.sleep(asked_to_wait_s or pause_s)
@@ -100,9 +91,9 @@ class EmbeddingTask:
                     self._wake_up.signal()
                     continue
             if woken == self._signals:
-                await run_sync(self._index.save_vectors)
+                await run_sync(self.index.save_vectors)
                 self._done_up_to = woken
-                self._on_change()
+                self.on_change()
 
     async def _drain(self) -> None:
         """Embed all pending chunks, a few windows at a time."""
@@ -122,7 +113,7 @@ class EmbeddingTask:
         async with anyio.create_task_group() as tasks:
             while failure is None:
                 await room.acquire()
-                window = await run_sync(self._storage.embeddings.pending, after, _WINDOW)
+                window = await run_sync(self.storage.embeddings.pending, after, _WINDOW)
                 if not window:
                     break
                 after = window[-1].chunk_id
@@ -131,7 +122,7 @@ class EmbeddingTask:
             raise failure
 
     async def _embed(self, window: Sequence[PendingChunk]) -> None:
-        for kind, embedder in self._embedders.items():
+        for kind, embedder in self.embedders.items():
             chunks = [chunk for chunk in window if chunk.kind == kind]
             if not chunks:
                 continue
@@ -143,27 +134,27 @@ class EmbeddingTask:
             await self._embed_new(kind, embedder, list(same.values()))
         if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
-            await run_sync(self._index.save_vectors)
+            await run_sync(self.index.save_vectors)
 
     def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
         """Reuse the stored vectors of texts that were embedded before, here or in another file. Returns the chunks
         found."""
-        found = {each.chunk_id: self._storage.embeddings.of_text(model, each.text_hash) for each in chunks}
+        found = {each.chunk_id: self.storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._storing:
-                self._index.add_vectors(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
-                living = self._storage.embeddings.put(model, (), vectors)
-            self._progress.count(embedded_ok=living)
+                self.index.add_vectors(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
+                living = self.storage.embeddings.put(model, (), vectors)
+            self.progress.count(embedded_ok=living)
         return set(vectors)
 
     async def _embed_new(self, kind: IndexKind, embedder: Embedder, same: Sequence[Sequence[PendingChunk]]) -> None:
         """Embed new texts. Each group of chunks has the same text."""
         if not same:
             return
+        is_code = kind == "code"
+        inputs = [embedding_input(embedder, each[0].context, each[0].text, is_code=is_code) for each in same]
         try:
-            is_code = kind == "code"
-            inputs = [embedding_input(embedder, each[0].context, each[0].text, is_code=is_code) for each in same]
             vectors = await embedder.embed(inputs)
         except ProviderError as error:
             if not _blames_a_text(error):
@@ -171,13 +162,13 @@ class EmbeddingTask:
             if len(same) == 1:
                 # The provider refuses this text. Lexical search still finds it.
                 ids = [chunk.chunk_id for chunk in same[0]]
-                await run_sync(self._storage.embeddings.mark_unembeddable, ids, error.message)
-                return
-            half = len(same) // 2
-            await self._embed_new(kind, embedder, same[:half])
-            await self._embed_new(kind, embedder, same[half:])
-            return
-        await run_sync(self._keep, kind, embedder.model, same, vectors)
+                await run_sync(self.storage.embeddings.mark_unembeddable, ids, error.message)
+            else:
+                half = len(same) // 2
+                await self._embed_new(kind, embedder, same[:half])
+                await self._embed_new(kind, embedder, same[half:])
+        else:
+            await run_sync(self._keep, kind, embedder.model, same, vectors)
 
     def _keep(self, kind: IndexKind, model: str, same: Sequence[Sequence[PendingChunk]], vectors: Vectors) -> None:
         import numpy
@@ -186,16 +177,16 @@ class EmbeddingTask:
         ids = [chunk.chunk_id for each in same for chunk in each]
         # One window at a time, because the first vectors determine the dimensions.
         with self._storing:
-            known = self._index.vectors.get(kind)
+            known = self.index.vectors.get(kind)
             if known is not None and known.dimensions != vectors.shape[1]:
                 raise IndexVersionMismatch(
                     f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
                     hint="run: dir2mcp reindex",
                 )
             # Storage first: a crash in between leaves a vector to load again, never one without its chunk.
-            living = self._storage.embeddings.put(model, zip(hashes, pack_vectors(vectors), strict=True), ids)
-            self._index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
-        self._progress.count(embedded_ok=living)
+            living = self.storage.embeddings.put(model, zip(hashes, pack_vectors(vectors), strict=True), ids)
+            self.index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
+        self.progress.count(embedded_ok=living)
 
 
 def _blames_a_text(error: ProviderError) -> bool:

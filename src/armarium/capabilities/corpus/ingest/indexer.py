@@ -8,12 +8,10 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-from armarium.capabilities.corpus.errors import (
-    RootInaccessible,
-    StoreCorrupt,
-)
+from armarium.capabilities.corpus.errors import RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.events import IndexingFailed, Mode
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
@@ -22,9 +20,7 @@ from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.recorder import Recorder
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
-from armarium.capabilities.corpus.prepared import (
-    PrepareRequest,
-)
+from armarium.capabilities.corpus.prepared import PrepareRequest
 from armarium.capabilities.corpus.storage.documents import KnownDocument
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.storage_errors import deleted_root_error, indexing_error
@@ -41,84 +37,62 @@ _PATHS_BEFORE_A_SCAN = 500
 _PREPARED_AS = "prepared_as"
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    mode: Mode = "incremental"
-
-
-@dataclass(frozen=True, slots=True)
-class _Refresh:
-    rel_paths: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Repair:
-    rel_paths: Collection[str]
-
-
+@dataclass(slots=True)
 class Indexer:
-    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs."""
+    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs.
 
-    def __init__(
-        self,
-        root: ConfinedRoot,
-        rules: DiscoveryRules,
-        storage: Storage,
-        index: SearchIndex,
-        pool: WorkerPool,
-        progress: Progress,
-        on_recorded: Callable[[], None],
-        on_change: Callable[[], None],
-        prepared_as: str = "",
-        report_secrets_again: bool = False,
-        budget: StateBudget | None = None,
-        on_damage: Callable[[StoreCorrupt | DamagedIndex], None] = lambda error: None,
-    ) -> None:
-        """Callbacks are called in any thread: `on_recorded` when there are new chunks, `on_change` when `busy` may have
-        changed, `on_damage` when the storage cannot be read.
+    The callbacks are called in any thread.
+    """
 
-        `prepared_as` changes whenever the pool would prepare the same file differently. `report_secrets_again` makes
-        the first scan read files with known credentials again, for subscribers that missed the first report. Once the
-        `budget` is exhausted, no document is added.
-        """
-        self._root = root
-        self._rules = rules
-        self._storage = storage
-        self._index = index
-        self._pool = pool
-        self._progress = progress
-        self._prepared_as = prepared_as
-        self._report_secrets_again = report_secrets_again
-        self._budget = budget
-        self._on_recorded = on_recorded
-        self._on_change = on_change
-        self._on_damage = on_damage
-        self._jobs: queue.SimpleQueue[_Scan | _Refresh | _Repair | None] = queue.SimpleQueue()
-        self._cancellation = Cancellation()
-        self._counting = threading.Lock()
-        self._unfinished = 0
+    root: ConfinedRoot
+    rules: DiscoveryRules
+    storage: Storage
+    index: SearchIndex
+    pool: WorkerPool
+    progress: Progress
+    budget: StateBudget
+    """Once it is exhausted, no document is added."""
+    prepared_as: str
+    """Changes whenever the pool would prepare the same file differently."""
+    report_secrets_again: bool
+    """Whether the first scan reads files with known credentials again, for subscribers that missed the first report."""
+    on_recorded: Callable[[], None]
+    """There are new chunks."""
+    on_change: Callable[[], None]
+    """`busy` may have changed."""
+    on_damage: Callable[[StoreCorrupt | DamagedIndex], None]
+    """The storage cannot be read."""
+    _jobs: queue.SimpleQueue[Callable[[], None] | None] = field(
+        default_factory=queue.SimpleQueue[Callable[[], None] | None]
+    )
+    _cancellation: Cancellation = field(default_factory=Cancellation)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+    _unfinished: int = 0
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._work, name="corpus-index", daemon=True)
         self._thread.start()
 
     def scan(self, mode: Mode = "incremental") -> None:
         """Queue a comparison of the whole directory with the index. Files that were prepared differently are prepared
         again."""
-        self._take_on(_Scan(mode))
+        self._take_on(partial(self._scan, mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
         """Queue a refresh of files or directories that appeared, changed or vanished. Paths are file system names."""
-        self._take_on(_Refresh(rel_paths))
+        self._take_on(partial(self._refresh, rel_paths))
 
     def repair(self, rel_paths: Collection[str]) -> None:
         """Queue the repair of documents whose stored rows are damaged."""
-        self._take_on(_Repair(rel_paths))
+        self._take_on(partial(self._repair, rel_paths))
 
-    def _take_on(self, job: _Scan | _Refresh | _Repair) -> None:
+    def _take_on(self, job: Callable[[], None]) -> None:
         with self._counting:
             self._unfinished += 1
         self._jobs.put(job)
-        self._progress.put(running=True)
-        self._on_change()
+        self.progress.put(running=True)
+        self.on_change()
 
     @property
     def busy(self) -> bool:
@@ -129,13 +103,13 @@ class Indexer:
         """Stop at the next file. What was recorded by then remains."""
         self._cancellation.cancel()
         self._jobs.put(None)
-        self._pool.close()
+        self.pool.close()
         self._thread.join()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                self._do(job)
+                job()
             except Stopped:
                 return
             except (ArmariumError, sqlite3.Error, OSError) as error:
@@ -144,41 +118,27 @@ class Indexer:
                 _log.exception("indexing failed")
                 self._give_up(error)
             # In this order: otherwise the index would look complete before the embedding task wakes up.
-            self._on_recorded()
+            self.on_recorded()
             with self._counting:
                 self._unfinished -= 1
-            self._on_change()
+            self.on_change()
 
     def _give_up(self, error: Exception) -> None:
-        reason = indexing_error(error, self._root.fd) or _reason(error)
+        reason = indexing_error(error, self.root.fd) or _reason(error)
         if isinstance(reason, StoreCorrupt) and isinstance(error, StoreCorrupt | sqlite3.Error | DamagedIndex):
-            self._on_damage(error if isinstance(error, DamagedIndex) else reason)
+            self.on_damage(error if isinstance(error, DamagedIndex) else reason)
             return
         _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
-        self._progress.publish(IndexingFailed(reason.code, reason.message))
+        self.progress.publish(IndexingFailed(reason.code, reason.message))
 
-    def _do(self, job: _Scan | _Refresh | _Repair) -> None:
-        if isinstance(job, _Scan):
-            self._scan(job)
-        elif isinstance(job, _Repair):
-            self._repair(job.rel_paths)
-        elif (
-            len(job.rel_paths) > _PATHS_BEFORE_A_SCAN
-            or self._rules.follow_symlinks
-            or any(path.endswith(GITIGNORE) for path in job.rel_paths)
-        ):
-            self._scan(_Scan())
-        else:
-            self._refresh(job.rel_paths)
-
-    def _scan(self, job: _Scan) -> None:
-        self._progress.begin(job.mode)
+    def _scan(self, mode: Mode = "incremental") -> None:
+        self.progress.begin(mode)
         self._check_root()
-        known = self._storage.documents.known()
-        again = self._storage.notes.get(_PREPARED_AS) != self._prepared_as
+        known = self.storage.documents.known()
+        again = self.storage.notes.get(_PREPARED_AS) != self.prepared_as
         if again and not known:
             # Everything recorded from here on is prepared this way, even if this scan does not finish.
-            self._storage.notes.put(_PREPARED_AS, self._prepared_as)
+            self.storage.notes.put(_PREPARED_AS, self.prepared_as)
         recorder = self._recorder(known)
         if again:
             for rel_path in known:
@@ -186,23 +146,20 @@ class Indexer:
                     recorder.delete(rel_path, forbidden=True)
             recorder.wipe_forbidden()
         seen: set[str] = set()
-        found = discover(self._root, self._rules, self._cancellation, self._report_unnameable)
-        wanted = self._changed(found, known, seen, again=again)
-        for outcome in self._pool.prepare(self._affordable(wanted, recorder), recorder.catch_up):
-            self._cancellation.checkpoint(0)
-            recorder.take(outcome)
+        found = discover(self.root, self.rules, self._cancellation, self._report_unnameable)
+        self._prepare(self._changed(found, known, seen, again=again), recorder)
         self._cancellation.checkpoint(0)
         for rel_path, document in known.items():
             if (document.container or rel_path) not in seen:
                 recorder.delete(rel_path, forbidden=self._is_hidden(rel_path, document.container))
         recorder.close()
         if again:
-            if self._storage.dead_share() > 0:
+            if self.storage.dead_share() > 0:
                 # The policy may have changed, and earlier versions of a file were checked against the old one.
-                self._index.wipe()
-            self._storage.notes.put(_PREPARED_AS, self._prepared_as)
-        self._report_secrets_again = False
-        self._progress.put(phase="embed", files_known=len(seen))
+                self.index.wipe()
+            self.storage.notes.put(_PREPARED_AS, self.prepared_as)
+        self.report_secrets_again = False
+        self.progress.put(phase="embed", files_known=len(seen))
 
     def _changed(
         self, found: Iterator[FoundFile], known: dict[str, KnownDocument], seen: set[str], *, again: bool
@@ -210,95 +167,91 @@ class Indexer:
         for each in found:
             seen.add(each.rel_path)
             before = known.get(each.rel_path)
-            look_again = again or (before is not None and before.forbidden and self._report_secrets_again)
+            look_again = again or (before is not None and before.forbidden and self.report_secrets_again)
             if before and not look_again and (before.size_bytes, before.mtime_ns) == (each.size_bytes, each.mtime_ns):
-                self._progress.count(scanned=1, skipped=1)
+                self.progress.count(scanned=1, skipped=1)
                 continue
-            self._progress.count(scanned=1)
+            self.progress.count(scanned=1)
             yield _wanted(each, None if again else before)
+
+    def _prepare(self, wanted: Iterable[PrepareRequest], recorder: Recorder) -> None:
+        for outcome in self.pool.prepare(self._affordable(wanted, recorder), recorder.catch_up):
+            self._cancellation.checkpoint(0)
+            recorder.take(outcome)
 
     def _affordable(self, wanted: Iterable[PrepareRequest], recorder: Recorder) -> Iterator[PrepareRequest]:
         """The files that fit the budget. The others are reported as errors, and tried again by the next scan."""
         reported = False
         for each in wanted:
-            budget = self._budget
-            if budget is None or not budget.is_exhausted:
+            if not self.budget.is_exhausted:
                 yield each
                 continue
-            recorder.refuse(each.rel_path, budget)
+            recorder.refuse(each.rel_path)
             if not reported:
-                reported = True
-                _log.error(
-                    "no more files are indexed: the state has reached its size limit",
-                    extra={"code": budget.error.code, "reason": budget.error.message},
-                )
+                error = self.budget.error
+                message = "no more files are indexed: the state has reached its size limit"
+                _log.error(message, extra={"code": error.code, "reason": error.message})
+            reported = True
 
     def _recorder(self, known: Mapping[str, KnownDocument] | None = None) -> Recorder:
-        return Recorder(
-            self._storage,
-            self._index,
-            self._progress,
-            self._on_recorded,
-            self._root.real_path,
-            known=known,
-            budget=self._budget,
-        )
+        root_path = self.root.real_path
+        return Recorder(self.storage, self.index, self.progress, self.on_recorded, root_path, self.budget, known)
 
     def _report_unnameable(self, entry: Unnameable) -> None:
-        self._progress.count(scanned=1, skipped=1)
-        self._progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
+        self.progress.count(scanned=1, skipped=1)
+        self.progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
+        is_too_much = len(rel_paths) > _PATHS_BEFORE_A_SCAN or self.rules.follow_symlinks
+        if is_too_much or any(path.endswith(GITIGNORE) for path in rel_paths):
+            self._scan()
+            return
         self._check_root()
         recorder = self._recorder()
         wanted: dict[str, PrepareRequest] = {}
         for rel_path in sorted(rel_paths):
             there: set[str] = set()
-            for each in rediscover(self._root, self._rules, rel_path, self._cancellation):
+            for each in rediscover(self.root, self.rules, rel_path, self._cancellation):
                 there.add(each.rel_path)
-                before = self._storage.documents.known_at(each.rel_path)
+                before = self.storage.documents.known_at(each.rel_path)
                 if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
                     wanted[each.rel_path] = _wanted(each, before)
             shown = escape_name(rel_path)
-            for gone in [shown, *self._storage.documents.paths_below(shown)]:
+            for gone in [shown, *self.storage.documents.paths_below(shown)]:
                 if gone not in there and gone.partition(MEMBER_MARK)[0] not in there:
                     recorder.delete(gone, forbidden=self._is_hidden(gone))
-        for outcome in self._pool.prepare(self._affordable(wanted.values(), recorder), recorder.catch_up):
-            self._cancellation.checkpoint(0)
-            recorder.take(outcome)
+        self._prepare(wanted.values(), recorder)
         recorder.close()
 
     def _repair(self, rel_paths: Collection[str]) -> None:
         recorder = self._recorder()
         for rel_path in sorted(rel_paths):
-            known = self._storage.documents.known_at(rel_path)
+            known = self.storage.documents.known_at(rel_path)
             top = (known.container if known else None) or rel_path
-            for each in [top, *self._storage.documents.paths_below(top)]:
+            for each in [top, *self.storage.documents.paths_below(top)]:
                 recorder.delete(each)
         recorder.close()
         # A document without a record is found and prepared like a new file.
-        self._scan(_Scan())
+        self._scan()
 
     def _check_root(self) -> None:
         """Raise if the directory is gone. Otherwise all its files would count as deleted."""
-        trouble = deleted_root_error(self._root.fd)
+        trouble = deleted_root_error(self.root.fd)
         if trouble is not None:
             raise trouble
 
     def _is_excluded(self, rel_path: str) -> bool:
         member = rel_path.partition(MEMBER_MARK)[2]
-        excludes = self._rules.exclusion.excludes_path
+        excludes = self.rules.exclusion.excludes_path
         return excludes(rel_path) or bool(member and excludes(member))
 
     def _is_hidden(self, rel_path: str, container: str | None = None) -> bool:
         """Whether policy hides a document that was not found: it is excluded, or its file still exists."""
-        if self._is_excluded(rel_path):
-            return True
         try:
             real_path = unescape_name(container or rel_path.partition(MEMBER_MARK)[0])
-            os.stat(real_path, dir_fd=self._root.fd, follow_symlinks=False)
+            os.stat(real_path, dir_fd=self.root.fd, follow_symlinks=False)
         except (OSError, NotAnEscape):
-            return False
+            return self._is_excluded(rel_path)
         return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -27,8 +28,8 @@ PREPARED, UNCHANGED, VANISHED, REFUSED, FINISHED = "prepared", "unchanged", "van
 LENGTH = struct.Struct("<I")
 
 
-class InvalidFrame(Exception):
-    """A message that is too long or not JSON."""
+class InvalidMessage(Exception):
+    """A message that a correct worker never sends. The worker is not trusted any further."""
 
 
 def encode_frame(message: Any) -> bytes:
@@ -41,44 +42,39 @@ def read_frame(read: Callable[[int], bytes], max_bytes: int) -> bytes:
     """The body of the next message. `read` returns exactly as many bytes as requested, or raises."""
     (length,) = LENGTH.unpack(read(LENGTH.size))
     if length > max_bytes:
-        raise InvalidFrame(f"a message of {length} bytes")
+        raise InvalidMessage(f"a message of {length} bytes")
     return read(length)
 
 
 def decode_frame(body: bytes) -> Any:
-    """The content of a message. Raises `InvalidFrame` if it is not JSON."""
+    """The content of a message. Raises `InvalidMessage` if it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidFrame("a message that is not JSON") from error
+        raise InvalidMessage("a message that is not JSON") from error
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
     """An outcome as a message to the server. Text that JSON cannot represent becomes an error of that document."""
-    try:
-        return encode_frame(_as_json(outcome))
-    except TypeError:
-        if not isinstance(outcome, Prepared):
-            raise
-        error = f"{ExtractFailed.code}: the text of the document is not Unicode"
-        return encode_frame(_document(outcome, "error", error, with_text=False))
-
-
-def _as_json(outcome: Outcome) -> list[Any]:
     match outcome:
         case Prepared():
-            return _document(outcome, outcome.status, outcome.error, with_text=True)
-        case Unchanged():
-            return [UNCHANGED]
-        case Vanished():
-            return [VANISHED]
+            try:
+                return encode_frame(_document(outcome))
+            except TypeError:
+                error = f"{ExtractFailed.code}: the text of the document is not Unicode"
+                empty = replace(outcome, content_hash="", status="error", error=error, representations=())
+                return encode_frame(_document(empty))
         case Refused(shown_path, code, reason):
-            return [REFUSED, _member(shown_path), code, reason]
+            return encode_frame([REFUSED, shown_path.partition(MEMBER_MARK)[2], code, reason])
+        case Unchanged():
+            return encode_frame([UNCHANGED])
+        case Vanished():
+            return encode_frame([VANISHED])
         case Finished():
-            return [FINISHED]
+            return encode_frame([FINISHED])
 
 
-def _document(prepared: Prepared, status: str, error: str | None, *, with_text: bool) -> list[Any]:
+def _document(prepared: Prepared) -> list[Any]:
     """A document's fields. Path, size and time are sent only for members: the server knows those of the file."""
     member = None
     if prepared.container is not None:
@@ -87,10 +83,10 @@ def _document(prepared: Prepared, status: str, error: str | None, *, with_text: 
         PREPARED,
         member,
         prepared.doc_type,
-        prepared.content_hash if with_text else "",
-        status,
-        " ".join(error.split())[:_LONGEST_ERROR] if error is not None else None,
-        [_representation(each) for each in prepared.representations] if with_text else [],
+        prepared.content_hash,
+        prepared.status,
+        " ".join(prepared.error.split())[:_LONGEST_ERROR] if prepared.error is not None else None,
+        [_representation(each) for each in prepared.representations],
         [[secret.rule, secret.line, secret.digest] for secret in prepared.secrets],
     ]
 
@@ -109,7 +105,3 @@ def _representation(representation: Representation) -> list[Any]:
         representation.content,
         [texts, contexts, index_kinds, span_kinds, starts, ends],
     ]
-
-
-def _member(shown_path: str) -> str:
-    return shown_path.partition(MEMBER_MARK)[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
@@ -21,13 +21,12 @@ from armarium.capabilities.corpus.prepared import (
     PrepareRequest,
     Refused,
     Representation,
-    Status,
     Unchanged,
     Vanished,
 )
 from armarium.foundation.errors import ArmariumError
 from armarium.retrieval.chunker.document import chunk_document
-from armarium.retrieval.chunks import Chunk, ExtractedText
+from armarium.retrieval.chunks import ExtractedText
 from armarium.retrieval.document_types import HEAD_BYTES, DocumentFormat, classify
 from armarium.retrieval.encodings import decode
 from armarium.retrieval.extractors.document import extract_document
@@ -70,48 +69,46 @@ class Preparation:
         rel_path = wanted.rel_path
         with open(fd, "rb", closefd=False) as file:
             head = file.read(HEAD_BYTES)
-            found = _File(rel_path, classify(rel_path, head), wanted.size_bytes, wanted.mtime_ns)
+            form = classify(rel_path, head)
+            found = Prepared(rel_path, form.doc_type, wanted.size_bytes, wanted.mtime_ns, "", "ok")
             refusal = self._refusal(found)
             if refusal is not None:
-                yield found.without_content(*refusal)
+                yield refusal
                 return
             # One byte more than allowed, to detect a file that grew while it was read.
-            limit = self._instructions.limit(found.format.doc_type)
+            limit = self._instructions.limit(form.doc_type)
             data = head + file.read(limit - len(head) + 1) if len(head) == HEAD_BYTES else head
         if len(data) > limit:
-            yield found.without_content("skipped", _too_large(limit))
+            yield _skipped(found, _too_large(limit))
             return
-        content_hash = hashlib.sha256(data).hexdigest()
+        found = replace(found, content_hash=hashlib.sha256(data).hexdigest())
         budget = TextBudget(wanted.size_bytes, self._instructions.chunk_limits.max_chars)
-        if content_hash == wanted.known_hash:
+        if found.content_hash == wanted.known_hash:
             yield Unchanged(rel_path, found.size_bytes, found.mtime_ns)
-        elif found.format.doc_type == "archive":
-            yield from self._archive(found, data, content_hash, budget)
+        elif form.doc_type == "archive":
+            yield from self._archive(found, data, budget)
         else:
-            yield self._within(budget, found, self._document(found, data, content_hash))
+            prepared = self._document(found, form, data)
+            try:
+                budget.spend(prepared)
+            except FileTooLarge as error:
+                prepared = _failed(found, error)
+            yield prepared
 
-    def _within(self, budget: TextBudget, found: _File, prepared: Prepared) -> Prepared:
-        try:
-            budget.spend(prepared)
-        except FileTooLarge as error:
-            return found.without_content("error", f"{error.code}: {error.message}")
-        return prepared
-
-    def _refusal(self, found: _File) -> tuple[Status, str] | None:
-        """Why the content is not read at all."""
-        doc_type = found.format.doc_type
-        if doc_type in _NOT_READ_YET:
-            return "skipped", _NOT_READ_YET[doc_type]
-        if doc_type == "pdf" and not self._instructions.pdf:
-            return "skipped", "DOC_TYPE_UNSUPPORTED: PDFs are left out by ingest.pdf.mode"
-        if doc_type == "archive" and self._instructions.archives == "off":
-            return "skipped", "DOC_TYPE_UNSUPPORTED: archives are left out by ingest.archives.mode"
+    def _refusal(self, found: Prepared) -> Prepared | None:
+        """The document of a file whose content is not read at all."""
+        doc_type = found.doc_type
         limit = self._instructions.limit(doc_type)
-        return ("skipped", _too_large(limit)) if found.size_bytes > limit else None
+        if doc_type in _NOT_READ_YET:
+            return _skipped(found, _NOT_READ_YET[doc_type])
+        if doc_type == "pdf" and not self._instructions.pdf:
+            return _skipped(found, "DOC_TYPE_UNSUPPORTED: PDFs are left out by ingest.pdf.mode")
+        if doc_type == "archive" and self._instructions.archives == "off":
+            return _skipped(found, "DOC_TYPE_UNSUPPORTED: archives are left out by ingest.archives.mode")
+        return _skipped(found, _too_large(limit)) if found.size_bytes > limit else None
 
-    def _archive(self, found: _File, data: bytes, content_hash: str, budget: TextBudget) -> Iterator[Outcome]:
+    def _archive(self, found: Prepared, data: bytes, budget: TextBudget) -> Iterator[Outcome]:
         limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
-        error: str | None = None
         mode = "deep" if self._instructions.archives == "deep" else "shallow"
         try:
             for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
@@ -119,65 +116,53 @@ class Preparation:
                 if isinstance(outcome, Prepared):
                     budget.spend(outcome)
                 yield outcome
-        except CorpusError as failure:
-            error = f"{failure.code}: {failure.message}"
-        state: Status = "error" if error else "ok"
-        yield Prepared(
-            found.rel_path, "archive", found.size_bytes, found.mtime_ns, "" if error else content_hash, state, error
-        )
+        except CorpusError as error:
+            yield _failed(found, error)
+        else:
+            yield found
 
-    def _member(self, archive: _File, member: Member | SkippedMember) -> Prepared | Refused:
+    def _member(self, archive: Prepared, member: Member | SkippedMember) -> Prepared | Refused:
         if isinstance(member, SkippedMember):
             shown_path = f"{archive.rel_path}{MEMBER_MARK}{member.shown_path}"
             if member.code not in _STILL_DOCUMENTS:
                 return Refused(shown_path, member.code, member.reason)
             # Nothing of it was read, so the name alone determines the type.
-            form = classify(shown_path, b"")
-            unread = _File(shown_path, form, min(member.size_bytes, _LARGEST), archive.mtime_ns, archive.rel_path)
-            return unread.without_content("skipped", f"{member.code}: {member.reason}")
+            doc_type, size_bytes = classify(shown_path, b"").doc_type, min(member.size_bytes, _LARGEST)
+            error = f"{member.code}: {member.reason}"
+            return Prepared(shown_path, doc_type, size_bytes, archive.mtime_ns, "", "skipped", error, archive.rel_path)
         rel_path = f"{archive.rel_path}{MEMBER_MARK}{member.path}"
         form = classify(rel_path, member.data[:HEAD_BYTES])
         mtime_ns = min(member.mtime_unix * 1_000_000_000, _LARGEST)
-        found = _File(rel_path, form, member.size_bytes, mtime_ns, archive.rel_path)
-        refusal = self._refusal(found)
-        if refusal is not None:
-            return found.without_content(*refusal)
-        return self._document(found, member.data, hashlib.sha256(member.data).hexdigest())
+        found = Prepared(rel_path, form.doc_type, member.size_bytes, mtime_ns, "", "ok", container=archive.rel_path)
+        if (refusal := self._refusal(found)) is not None:
+            return refusal
+        found = replace(found, content_hash=hashlib.sha256(member.data).hexdigest())
+        return self._document(found, form, member.data)
 
-    def _document(self, found: _File, data: bytes, content_hash: str) -> Prepared:
+    def _document(self, found: Prepared, form: DocumentFormat, data: bytes) -> Prepared:
         try:
-            return self._extracted(found, extract_document(found.format, data), data, content_hash)
+            extracted = extract_document(form, data)
+            secrets = self._exclusion.secrets_in(extracted.text)
+            if not secrets and not extracted.is_file:
+                # Hidden markup is not indexed, but a client that opens the file would see it.
+                secrets = self._exclusion.secrets_in(data)
+            if secrets:
+                first = secrets[0]
+                refused = _skipped(found, f"{Forbidden.code}: {first.rule} in line {first.line}")
+                return replace(refused, secrets=secrets)
+            return replace(found, representations=[self._representation(found, form, extracted, data)])
         except ArmariumError as error:
-            return found.without_content("error", f"{error.code}: {error.message}")
+            return _failed(found, error)
         except Exception as error:  # noqa: BLE001 one document, whatever it is made of, must not end the others
-            reason = f"{ExtractFailed.code}: the document cannot be split into chunks ({type(error).__name__})"
-            return found.without_content("error", reason)
+            reason = f"the document cannot be split into chunks ({type(error).__name__})"
+            return _failed(found, ExtractFailed(reason))
 
-    def _extracted(self, found: _File, extracted: ExtractedText, data: bytes, content_hash: str) -> Prepared:
-        secrets = self._exclusion.secrets_in(extracted.text)
-        if not secrets and not extracted.is_file:
-            # Hidden markup is not indexed, but a client that opens the file would see it.
-            secrets = self._exclusion.secrets_in(data)
-        if secrets:
-            first = secrets[0]
-            refused = found.without_content("skipped", f"{Forbidden.code}: {first.rule} in line {first.line}")
-            return replace(refused, secrets=secrets)
-        return Prepared(
-            found.rel_path,
-            found.format.doc_type,
-            found.size_bytes,
-            found.mtime_ns,
-            content_hash,
-            "ok",
-            container=found.container,
-            representations=[self._representation(found, extracted, data)],
-        )
-
-    def _representation(self, found: _File, extracted: ExtractedText, data: bytes) -> Representation:
-        chunks = chunk_document(extracted, self._instructions.chunk_limits)
+    def _representation(
+        self, found: Prepared, form: DocumentFormat, extracted: ExtractedText, data: bytes
+    ) -> Representation:
         # Every chunk is indexed with the title, so a long title would multiply.
         title = extracted.title[:LONGEST_TITLE] if extracted.title else None
-        meta: dict[str, object] = {"format": found.format.name, "title": title}
+        meta: dict[str, object] = {"format": form.name, "title": title}
         if extracted.page_starts is not None:
             meta["page_starts"] = list(extracted.page_starts)
         content = extracted.text
@@ -187,34 +172,20 @@ class Preparation:
             content = decode(data) if found.container else None
         # With the line numbers: if only markup between the same words changes, the cited lines move.
         places = f"{extracted.structure}\0{extracted.source_lines}\0{extracted.page_starts}"
-        return Representation(
-            extracted.rep_type,
-            hashlib.sha256(f"{places}\0{extracted.text}".encode()).hexdigest(),
-            [_prepared_chunk(each) for each in chunks],
-            meta,
-            content,
-        )
+        rep_hash = hashlib.sha256(f"{places}\0{extracted.text}".encode()).hexdigest()
+        chunks = [
+            PreparedChunk(each.text, each.context, b"", each.index_kind, *span_as_columns(each.span))
+            for each in chunk_document(extracted, self._instructions.chunk_limits)
+        ]
+        return Representation(extracted.rep_type, rep_hash, chunks, meta, content)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file about to be read."""
-
-    rel_path: str
-    format: DocumentFormat
-    size_bytes: int
-    mtime_ns: int
-    container: str | None = None
-
-    def without_content(self, status: Status, error: str) -> Prepared:
-        """The document of a file whose content may not or cannot be indexed."""
-        doc_type = self.format.doc_type
-        return Prepared(self.rel_path, doc_type, self.size_bytes, self.mtime_ns, "", status, error, self.container)
+def _skipped(found: Prepared, error: str) -> Prepared:
+    return replace(found, content_hash="", status="skipped", error=error)
 
 
-def _prepared_chunk(piece: Chunk) -> PreparedChunk:
-    kind, start, end = span_as_columns(piece.span)
-    return PreparedChunk(piece.text, piece.context, b"", piece.index_kind, kind, start, end)
+def _failed(found: Prepared, error: ArmariumError) -> Prepared:
+    return replace(found, content_hash="", status="error", error=f"{error.code}: {error.message}")
 
 
 def _too_large(limit: int) -> str:

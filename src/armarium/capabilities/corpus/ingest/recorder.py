@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
@@ -39,9 +38,9 @@ class Recorder:
     progress: Progress
     on_recorded: Callable[[], None]
     root_path: str
-    known: Mapping[str, KnownDocument] | None = None
+    budget: StateBudget
+    known: Mapping[str, KnownDocument] | None
     """The documents known at the start of a scan, or None outside of scans."""
-    budget: StateBudget | None = None
     _waiting: list[Outcome] = field(default_factory=list[Outcome])
     _chars: int = 0
     _since: float = field(default_factory=time.monotonic)
@@ -53,16 +52,13 @@ class Recorder:
 
     def take(self, outcome: Outcome) -> None:
         """Record an outcome, now or together with the following ones."""
-        if isinstance(outcome, Prepared) and outcome.representations and self.budget and self.budget.is_exhausted:
-            outcome = _left_out_of(self.budget, outcome)
+        if isinstance(outcome, Prepared) and outcome.representations and self.budget.is_exhausted:
+            outcome = self._over_budget(outcome)
         self._waiting.append(outcome)
         if isinstance(outcome, Prepared):
             self._chars += sum(len(piece.text) for rep in outcome.representations for piece in rep.chunks)
-        if (
-            len(self._waiting) >= _DOCUMENTS_PER_TRANSACTION
-            or self._chars >= _CHARS_PER_TRANSACTION
-            or time.monotonic() - self._since >= _TRANSACTION_S
-        ):
+        is_full = len(self._waiting) >= _DOCUMENTS_PER_TRANSACTION or self._chars >= _CHARS_PER_TRANSACTION
+        if is_full or time.monotonic() - self._since >= _TRANSACTION_S:
             self._flush()
 
     def catch_up(self) -> None:
@@ -70,10 +66,17 @@ class Recorder:
         self._flush()
         self._commit_if_due()
 
-    def refuse(self, rel_path: str, budget: StateBudget) -> None:
+    def refuse(self, rel_path: str) -> None:
         """Record that a file was not read because the budget is exhausted."""
         doc_type = classify(rel_path, b"").doc_type
-        self.take(_left_out_of(budget, Prepared(rel_path, doc_type, 0, 0, "", "error")))
+        self.take(self._over_budget(Prepared(rel_path, doc_type, 0, 0, "", "error")))
+
+    def _over_budget(self, prepared: Prepared) -> Prepared:
+        # Without size and time, so that the next scan finds it changed and tries again.
+        error = f"{self.budget.error.code}: {self.budget.error.message}"
+        return replace(
+            prepared, size_bytes=0, mtime_ns=0, content_hash="", status="error", error=error, representations=()
+        )
 
     def delete(self, rel_path: str, *, forbidden: bool = False) -> None:
         """Delete a document. Of a `forbidden` one, deleted rows are wiped too."""
@@ -123,8 +126,12 @@ class Recorder:
         self._since = time.monotonic()
         if not outcomes:
             return
-        without_secrets = [outcome.rel_path for outcome in outcomes if _is_without_secrets(outcome)]
-        cleared = [rel_path for rel_path in without_secrets if self._had_secrets(rel_path)]
+        cleared = [
+            outcome.rel_path
+            for outcome in outcomes
+            if isinstance(outcome, Vanished) or (isinstance(outcome, Prepared) and outcome.status == "ok")
+            if self._had_secrets(outcome.rel_path)
+        ]
         with self.storage.documents.changing() as changes:
             done = [(outcome, self._record(changes, outcome)) for outcome in outcomes]
         for rel_path in cleared:
@@ -132,12 +139,13 @@ class Recorder:
         for outcome, recorded in done:
             if isinstance(outcome, Prepared) and recorded is not None:
                 self.index.put(outcome, recorded)
-            if isinstance(outcome, Prepared) and outcome.secrets and not outcome.container:
-                self._report_secrets(outcome.rel_path, outcome.secrets)
+                if outcome.secrets and not outcome.container:
+                    self._report_secrets(outcome.rel_path, outcome.secrets)
         self._is_uncommitted = True
         self._commit_if_due()
-        for gone in self._left_out(outcomes):
-            self.delete(gone)
+        for archive in outcomes:
+            if isinstance(archive, Prepared) and archive.doc_type == "archive" and not archive.container:
+                self._delete_former_members(archive.rel_path)
 
     def _commit_if_due(self) -> None:
         if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
@@ -195,30 +203,8 @@ class Recorder:
             and (known.size_bytes, known.mtime_ns) == (prepared.size_bytes, prepared.mtime_ns)
         )
 
-    def _left_out(self, outcomes: Collection[Outcome]) -> list[str]:
-        """Members that an archive no longer contains."""
-        gone: list[str] = []
-        for outcome in outcomes:
-            if isinstance(outcome, Prepared) and outcome.doc_type == "archive" and not outcome.container:
-                still = self._members.pop(outcome.rel_path, set())
-                gone += [path for path in self.storage.documents.paths_below(outcome.rel_path) if path not in still]
-        return gone
-
-
-def _left_out_of(budget: StateBudget, prepared: Prepared) -> Prepared:
-    # Without size and time, so that the next scan finds it changed and tries again.
-    error = budget.error
-    return replace(
-        prepared,
-        size_bytes=0,
-        mtime_ns=0,
-        content_hash="",
-        status="error",
-        error=f"{error.code}: {error.message}",
-        representations=(),
-    )
-
-
-def _is_without_secrets(outcome: Outcome) -> TypeGuard[Prepared | Vanished]:
-    """Whether the scanner found nothing, or the file is gone."""
-    return isinstance(outcome, Vanished) or (isinstance(outcome, Prepared) and outcome.status == "ok")
+    def _delete_former_members(self, archive: str) -> None:
+        still = self._members.pop(archive, set())
+        for rel_path in self.storage.documents.paths_below(archive):
+            if rel_path not in still:
+                self.delete(rel_path)

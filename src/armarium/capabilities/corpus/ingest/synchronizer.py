@@ -91,11 +91,11 @@ class Synchronizer:
             index,
             WorkerPool(resources.confined, setup, size=_WORKERS, at_once=at_once),
             progress,
-            on_recorded=self._embedding.wake,
-            on_change=self._work_changed.signal,
+            StateBudget(resources.state_dir, options.max_state_bytes),
             prepared_as=instructions.fingerprint(),
             report_secrets_again=resources.events.is_heard(FileScanned),
-            budget=StateBudget(resources.state_dir, options.max_state_bytes),
+            on_recorded=self._embedding.wake,
+            on_change=self._work_changed.signal,
             on_damage=self._found_damage,
         )
         self._loop = asyncio.get_running_loop()

@@ -33,11 +33,11 @@ def main() -> None:
     """Work until standard input closes, which happens when the server ends."""
     end_with_parent()
     os.nice(_POLITENESS)
-    requests = _Requests()
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=0)
     sink = os.fdopen(os.dup(1), "wb", buffering=1 << 20)
     # Output of libraries must not mix with the messages.
     os.dup2(2, 1)
-    start, _ = requests.take()
+    start, _ = _receive(requests)
     limit_resources(start["memory_bytes"], _OPEN_FILES)
     isolation = isolate_process(python_code_paths()) if start["isolated"] else Isolation(0, seccomp=False)
     preparation = Preparation(Instructions.from_json(start["instructions"]))
@@ -45,7 +45,7 @@ def main() -> None:
     sink.write(encode_frame(asdict(isolation)))
     sink.flush()
     while True:
-        fields, fd = requests.take()
+        fields, fd = _receive(requests)
         try:
             for outcome in preparation.prepare(fd, PrepareRequest(*fields)):
                 sink.write(encode_outcome(outcome))
@@ -54,27 +54,22 @@ def main() -> None:
             os.close(fd)
 
 
-class _Requests:
-    """Requests from the server: messages on a socket, each with an open file except the first."""
+def _receive(requests: socket.socket) -> tuple[Any, int]:
+    """The next message and its open file, or -1 without one. Ends the process when the server is gone."""
+    header, fds, _, _ = socket.recv_fds(requests, LENGTH.size, 1)
+    (length,) = LENGTH.unpack(header + _read(requests, LENGTH.size - len(header)))
+    return decode_frame(_read(requests, length)), fds[0] if fds else -1
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=0)
 
-    def take(self) -> tuple[Any, int]:
-        """The next message and its file, or -1 without one. Ends the process when the server is gone."""
-        header, fds, _, _ = socket.recv_fds(self._socket, LENGTH.size, 1)
-        (length,) = LENGTH.unpack(header + self._read(LENGTH.size - len(header)))
-        return decode_frame(self._read(length)), fds[0] if fds else -1
-
-    def _read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        while size > 0:
-            part = self._socket.recv(size)
-            if not part:
-                sys.exit(0)
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+def _read(requests: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        part = requests.recv(size)
+        if not part:
+            sys.exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 if __name__ == "__main__":

@@ -84,10 +84,9 @@ class WorkerPool:
         self._lock = threading.Lock()
         """Protects the jobs, the number of busy workers, and the bytes not consumed."""
         self._work = threading.Condition(self._lock)
-        """For threads that have a process. Threads without one wait for more work than those can do."""
         self._ready = 0
-        """The number of threads waiting for `_work`."""
-        self._more_work = threading.Condition(self._lock)
+        """The number of threads that wait for work and have a process. Threads without one wait for more work than
+        those can do."""
         self._room = threading.Condition(self._lock)
         self._processes: set[WorkerProcess] = set()
         self._closed = threading.Event()
@@ -130,19 +129,22 @@ class WorkerPool:
                     on_idle()
                     continue
                 yield outcome
-                if isinstance(outcome, Finished):
-                    under_way -= 1
-                else:
-                    self._take(run, size_bytes)
+                under_way -= isinstance(outcome, Finished)
+                with self._lock:
+                    run.untaken_bytes -= size_bytes
+                    self._room.notify_all()
         finally:
-            self._abandon(run)
+            with self._lock:
+                run.is_over = True
+                self._jobs = deque(job for job in self._jobs if job.run is not run)
+                self._room.notify_all()
 
     def close(self) -> None:
         """Kill all processes."""
         self._closed.set()
         with self._lock:
-            for condition in (self._work, self._more_work, self._room):
-                condition.notify_all()
+            self._work.notify_all()
+            self._room.notify_all()
         for process in list(self._processes):
             # Its thread notices that it ended, and cleans up.
             process.interrupt()
@@ -157,37 +159,16 @@ class WorkerPool:
                 self._jobs.extendleft(reversed(jobs))
             else:
                 self._jobs.extend(jobs)
-            self._wake()
-
-    def _wake(self) -> None:
-        """Wake up as many idle threads as may be busy, first those that have a process."""
-        wanted = self._at_once - self._busy if self._jobs else 0
-        self._work.notify(min(wanted, self._ready))
-        self._more_work.notify(max(0, wanted - self._ready))
-
-    def _take(self, run: _Run, size_bytes: int) -> None:
-        with self._lock:
-            was_full = run.untaken_bytes >= _UNTAKEN_BYTES
-            run.untaken_bytes -= size_bytes
-            if was_full and run.untaken_bytes < _UNTAKEN_BYTES:
-                self._room.notify_all()
-
-    def _abandon(self, run: _Run) -> None:
-        with self._lock:
-            run.is_over = True
-            self._jobs = deque(job for job in self._jobs if job.run is not run)
-            self._room.notify_all()
+            self._work.notify_all()
 
     def _tell(self, job: _Job, outcome: Outcome, size_bytes: int = 0) -> None:
         """Queue an outcome once there is room."""
         if job.given_back:
             return
         run = job.run
-        if not isinstance(outcome, Finished):
-            with self._lock:
-                while run.untaken_bytes >= _UNTAKEN_BYTES and not run.is_over and not self._closed.is_set():
-                    self._room.wait()
-                run.untaken_bytes += size_bytes
+        with self._lock:
+            self._room.wait_for(lambda: run.untaken_bytes < _UNTAKEN_BYTES or run.is_over or self._closed.is_set())
+            run.untaken_bytes += size_bytes
         run.outcomes.put((outcome, size_bytes))
 
     # One thread for each worker process
@@ -195,37 +176,32 @@ class WorkerPool:
     def _serve(self) -> None:
         process: WorkerProcess | None = None
         is_busy = False
-        while True:
-            batch = self._next_batch(was_busy=is_busy, has_process=process is not None)
-            if batch is None:
-                self._end(process)
-                return
-            is_busy = False
+        while (batch := self._next_batch(was_busy=is_busy, has_process=process is not None)) is not None:
             if batch:
                 process, is_busy = self._prepare(process, batch)
             else:
-                process = self._end(process)
+                self._end(process)
+                process, is_busy = None, False
+        self._end(process)
 
     def _next_batch(self, *, was_busy: bool, has_process: bool) -> deque[_Job] | None:
         """The next files to prepare; empty after a while without work, None when the pool is closed."""
         with self._lock:
             # Only now: otherwise another thread would start a process for work that this one can do.
             self._busy -= was_busy
-            if has_process:
-                self._ready += 1
-                try:
-                    self._work.wait_for(lambda: self._closed.is_set() or self._has_work(), self._idle_s)
-                finally:
-                    self._ready -= 1
-            else:
-                self._more_work.wait_for(lambda: self._closed.is_set() or self._has_work(self._ready))
+            self._ready += has_process
+            self._work.wait_for(
+                lambda: self._closed.is_set() or self._has_work(0 if has_process else self._ready),
+                self._idle_s if has_process else None,
+            )
+            self._ready -= has_process
             if self._closed.is_set():
                 return None
             if not self._has_work():
                 return deque()
             self._busy += 1
             batch = deque(self._jobs.popleft() for _ in range(min(_BATCH, len(self._jobs))))
-            self._wake()
+            self._work.notify_all()
             return batch
 
     def _has_work(self, for_others: int = 0) -> bool:
@@ -259,29 +235,28 @@ class WorkerPool:
             except WorkerLost as lost:
                 self._end(process)
                 process = None
-                self._failed_starts += isinstance(lost, WorkerNotStarted)
+                not_started = isinstance(lost, WorkerNotStarted)
+                self._failed_starts += not_started
                 if not self._closed.is_set():
-                    self._blame(waiting.popleft(), lost)
+                    blamed = waiting.popleft()
+                    self._tell(blamed, _failed(blamed.wanted, str(lost), again=not_started))
+                    self._tell(blamed, Finished(blamed.wanted.rel_path))
                     waiting = deque(job for job in waiting if not job.given_back)
         return process, not is_slow
-
-    def _blame(self, job: _Job, lost: WorkerLost) -> None:
-        wanted = job.wanted
-        self._tell(job, _failed(wanted, str(lost), again=isinstance(lost, WorkerNotStarted)))
-        self._tell(job, Finished(wanted.rel_path))
 
     def _with_files(self, process: WorkerProcess | None, waiting: deque[_Job]) -> WorkerProcess:
         """A worker with the files: the current one, or a new one if that died."""
         if process is not None:
             try:
                 self._hand_over(process, waiting)
+                return process
             except WorkerLost:
                 self._end(process)
-            else:
-                return process
         process = WorkerProcess(self._setup)
         self._processes.add(process)
-        self._log_isolation(process)
+        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
+            self._isolation_logged = True
+            _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
         try:
             if self._closed.is_set():
                 raise WorkerNotStarted("there is no more work to do")
@@ -301,7 +276,11 @@ class WorkerPool:
                     process.hand_over(found, fd)
             except (OSError, FileError, NotAnEscape) as error:
                 waiting.remove(job)
-                self._tell(job, _unopened(wanted, error))
+                if isinstance(error, OSError) and error.errno in _SHORTAGES:
+                    reason = "the server has no descriptor left to open it with"
+                    self._tell(job, _failed(wanted, reason, again=True))
+                else:
+                    self._tell(job, Vanished(wanted.rel_path))
                 self._tell(job, Finished(wanted.rel_path))
                 continue
             instructions = self._setup.instructions
@@ -309,11 +288,6 @@ class WorkerPool:
             job.expected = ExpectedOutcomes(
                 found.rel_path, found.size_bytes, found.mtime_ns, budget, most_lines=instructions.most_bytes + 1
             )
-
-    def _log_isolation(self, process: WorkerProcess) -> None:
-        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
-            self._isolation_logged = True
-            _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
 
     def _end(self, process: WorkerProcess | None) -> None:
         if process is not None:
@@ -326,9 +300,3 @@ def _failed(wanted: PrepareRequest, why: str, *, again: bool) -> Prepared:
     size_bytes, mtime_ns = (0, 0) if again else (wanted.size_bytes, wanted.mtime_ns)
     error = f"{ExtractFailed.code}: {why}"
     return Prepared(wanted.rel_path, "binary_ignored", size_bytes, mtime_ns, "", "error", error)
-
-
-def _unopened(wanted: PrepareRequest, error: OSError | FileError | NotAnEscape) -> Prepared | Vanished:
-    if isinstance(error, OSError) and error.errno in _SHORTAGES:
-        return _failed(wanted, "the server has no descriptor left to open it with", again=True)
-    return Vanished(wanted.rel_path)

@@ -11,12 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes, InvalidMessage
+from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.messages import InvalidFrame, decode_frame, encode_frame, read_frame
+from armarium.capabilities.corpus.ingest.messages import InvalidMessage, decode_frame, encode_frame, read_frame
 from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
 from armarium.foundation.processes.isolation import Isolation
 from armarium.foundation.processes.memory import machine_memory_bytes
@@ -59,11 +59,6 @@ class TimeLimits:
     slow_cpu_s: float = 0.5
     slow_wall_s: float = 5.0
     """After this time, the files behind this one go to other workers."""
-
-    def limits(self, size_bytes: int) -> tuple[float, float]:
-        """The limits of CPU time and elapsed time in seconds."""
-        cpu_s = self.cpu_s + self.cpu_s_per_megabyte * size_bytes / _MEGABYTE
-        return cpu_s, self.wall_factor * cpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ class WorkerProcess:
         self._cpu_clock = (~self._process.pid << 3) | 2
         try:
             self.isolation = self._greet(setup)
-        except (WorkerLost, InvalidFrame, TypeError) as error:
+        except (WorkerLost, InvalidMessage, TypeError) as error:
             self.kill()
             raise WorkerNotStarted("the extractor could not be started") from error
         if setup.required and not self.isolation.is_complete:
@@ -134,13 +129,8 @@ class WorkerProcess:
             raise WorkerNotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
 
     def _greet(self, setup: WorkerSetup) -> Isolation:
-        self._send(
-            {
-                "instructions": setup.instructions.as_json(),
-                "memory_bytes": setup.memory_bytes,
-                "isolated": setup.isolated,
-            }
-        )
+        instructions = setup.instructions.as_json()
+        self._send({"instructions": instructions, "memory_bytes": setup.memory_bytes, "isolated": setup.isolated})
         until = time.monotonic() + _START_DEADLINE_S
 
         def check() -> None:
@@ -160,12 +150,13 @@ class WorkerProcess:
 
         Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid.
         """
-        watch = _Watch(self._cpu_s, time_limits, expected.size_bytes, on_slow)
+        most_cpu_s = time_limits.cpu_s + time_limits.cpu_s_per_megabyte * expected.size_bytes / _MEGABYTE
+        watch = _Watch(self._cpu_s, time_limits, most_cpu_s, on_slow)
         while True:
             try:
                 body = read_frame(lambda size: self._read(size, watch.check), expected.max_frame_bytes)
                 outcome = expected.outcome(body)
-            except (InvalidFrame, InvalidMessage) as error:
+            except InvalidMessage as error:
                 raise WorkerLost("the extractor sent an invalid message") from error
             paused_at = time.monotonic()
             yield outcome, len(body)
@@ -217,34 +208,36 @@ class WorkerProcess:
         return data
 
 
+@dataclass(slots=True)
 class _Watch:
     """Measures the time that one file takes."""
 
-    def __init__(
-        self, cpu_s: Callable[[], float], time_limits: TimeLimits, size_bytes: int, on_slow: Callable[[], None]
-    ) -> None:
-        self._cpu_s = cpu_s
-        self._time_limits = time_limits
-        self._most_cpu_s, self._most_wall_s = time_limits.limits(size_bytes)
-        self._on_slow: Callable[[], None] | None = on_slow
-        self._began_at = time.monotonic()
-        self._began_cpu_s = cpu_s()
-        self._next_look_s = _GLANCE_S / 2
+    cpu_s: Callable[[], float]
+    limits: TimeLimits
+    most_cpu_s: float
+    on_slow: Callable[[], None] | None
+    began_at: float = field(default_factory=time.monotonic)
+    began_cpu_s: float = field(init=False)
+    next_look_s: float = _GLANCE_S / 2
+
+    def __post_init__(self) -> None:
+        self.began_cpu_s = self.cpu_s()
 
     def forgive(self, seconds: float) -> None:
         """Deduct time that the server itself spent."""
-        self._began_at += seconds
+        self.began_at += seconds
 
     def check(self) -> None:
         """Call `on_slow` once if the file is slow. Raises `WorkerLost` when a limit is exceeded."""
-        wall_s = time.monotonic() - self._began_at
-        if wall_s < self._next_look_s:
+        wall_s = time.monotonic() - self.began_at
+        if wall_s < self.next_look_s:
             return
-        self._next_look_s = wall_s + _GLANCE_S / 2
-        cpu_s = self._cpu_s() - self._began_cpu_s
-        if self._on_slow and (cpu_s >= self._time_limits.slow_cpu_s or wall_s >= self._time_limits.slow_wall_s):
-            self._on_slow()
-            self._on_slow = None
-        for taken, most, of in ((cpu_s, self._most_cpu_s, " of CPU time"), (wall_s, self._most_wall_s, "")):
+        self.next_look_s = wall_s + _GLANCE_S / 2
+        cpu_s = self.cpu_s() - self.began_cpu_s
+        if self.on_slow and (cpu_s >= self.limits.slow_cpu_s or wall_s >= self.limits.slow_wall_s):
+            self.on_slow()
+            self.on_slow = None
+        most_wall_s = self.most_cpu_s * self.limits.wall_factor
+        for taken, most, of in ((cpu_s, self.most_cpu_s, " of CPU time"), (wall_s, most_wall_s, "")):
             if taken > most:
                 raise WorkerLost(f"extracting took longer than {most:.3g} seconds{of}")

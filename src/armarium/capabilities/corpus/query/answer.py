@@ -156,15 +156,11 @@ def extract_answer(question: str, chunks: Sequence[StoredChunk], why: str = NO_C
     """The sentences that match the question best, each with its citation. `why` explains first why no model answers."""
     quotable = [Quotable(chunk.text, chunk.doc_type == "code") for chunk in chunks]
     chosen = best_sentences(question, quotable, _uncited)
-    if not chosen:
-        return _nearest(chunks, why)
-    lines = [f"- {sentence} {citation(chunks[place].rel_path, chunks[place].span)}" for place, sentence in chosen]
-    cited = {chunks[place].chunk_id: chunks[place] for place, _ in chosen}
-    return Answer("\n".join([why + _PREFACE, *lines]), list(cited.values()))
-
-
-def _nearest(chunks: Sequence[StoredChunk], why: str) -> Answer:
-    """The fallback if no sentence matches the question: where to look."""
+    if chosen:
+        lines = [f"- {sentence} {citation(chunks[place].rel_path, chunks[place].span)}" for place, sentence in chosen]
+        cited = {chunks[place].chunk_id: chunks[place] for place, _ in chosen}
+        return Answer("\n".join([why + _PREFACE, *lines]), list(cited.values()))
+    # No sentence matches the question: say where to look.
     nearest = [chunk for chunk in chunks if chunk.text.strip()][:_NEAREST]
     if not nearest:
         return Answer(_NOTHING, ())

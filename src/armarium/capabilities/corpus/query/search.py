@@ -19,7 +19,7 @@ from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
-from armarium.providers.interfaces import Embedder
+from armarium.providers.interfaces import Embedder, Reranker
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.search.duplicates import distinct
 from armarium.retrieval.search.hybrid import EmbeddedQuery, SearchFilter, embed_query, hybrid_search, lexical_search
@@ -30,6 +30,8 @@ from armarium.retrieval.search.rerank import reorder
 _log = logging.getLogger(__name__)
 
 IndexUsed = Literal["text", "code", "both"]
+_RankingByKind = Mapping[IndexKind, Ranking]
+_Scored = tuple[StoredChunk, float]
 
 _FAILURES = 3
 _COOL_DOWN_S = 30.0
@@ -68,15 +70,6 @@ class SearchResults:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
-    """Where a query searches, and its lexical results."""
-
-    only: SearchFilter | None
-    kinds: tuple[IndexKind, ...]
-    worded: Mapping[IndexKind, Ranking]
-
-
-@dataclass(frozen=True, slots=True)
 class SearchOptions:
     """How searches are ranked."""
 
@@ -95,55 +88,54 @@ class ModelGuards:
         self.last_failure = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Searcher:
     """Searches one open index."""
 
-    def __init__(
-        self, storage: Storage, index: SearchIndex, models: Models, options: SearchOptions, guards: ModelGuards
-    ) -> None:
-        self._guards = guards
-        self._storage = storage
-        self._index = index
-        self._models = models
-        self._options = options
+    storage: Storage
+    index: SearchIndex
+    models: Models
+    options: SearchOptions
+    guards: ModelGuards
 
     async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> SearchResults:
         """The `k` best chunks, or fewer if there are no more."""
-        scope = await run_sync(self._scope, query, choice, filters)
-        used: IndexUsed = "both" if len(scope.kinds) == 2 else scope.kinds[0]
-        asked, lexical_only = await self._question(query, scope.kinds)
-        if self._models.reranker is None:
-            return SearchResults(k, used, await run_sync(self._hits, asked, scope, k), lexical_only)
-        chunks, scores = await run_sync(lambda: self._read(self._ranking(asked, scope), _READ))
-        chunks, scores = await self._rerank(query, chunks, scores)
-        return SearchResults(k, used, _best_of(query, chunks, scores, k), lexical_only)
+        only, worded = await run_sync(self._lexical_results, query, choice, filters)
+        kinds = tuple(worded)
+        used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
+        asked, lexical_only = await self._question(query, kinds)
+        if self.models.reranker is None:
+            return SearchResults(k, used, await run_sync(self._hits, asked, only, worded, k), lexical_only)
+        found = await run_sync(lambda: self._read(self._ranking(asked, only, worded), _READ))
+        found = await self._rerank(self.models.reranker, query, found)
+        return SearchResults(k, used, _best_of(query, found, k), lexical_only)
 
-    def _scope(self, query: str, choice: IndexChoice, filters: Filters) -> _Scope:
-        """Apply the filters, choose the indexes and run the lexical search."""
+    def _lexical_results(
+        self, query: str, choice: IndexChoice, filters: Filters
+    ) -> tuple[SearchFilter | None, _RankingByKind]:
+        """Apply the filters, choose the indexes and run the lexical search in each."""
         only = self._restriction(filters)
-        catalogue = self._index.catalogue
+        catalogue = self.index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
-        lexical, alive = self._index.lexical, catalogue.alive
-        return _Scope(
-            only, kinds, {kind: lexical_search(lexical, query, kind, only=only, alive=alive) for kind in kinds}
-        )
+        words, alive = self.index.lexical, catalogue.alive
+        return only, {kind: lexical_search(words, query, kind, only=only, alive=alive) for kind in kinds}
 
     def _restriction(self, filters: Filters) -> SearchFilter | None:
         try:
-            documents = self._index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
+            documents = self.index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
         if documents is None:
             return None
-        return SearchFilter(documents, self._index.catalogue.chunks_of(documents))
+        return SearchFilter(documents, self.index.catalogue.chunks_of(documents))
 
     async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[EmbeddedQuery, str | None]:
         """The query with its vectors. If the embedder fails, without them and with the reason."""
-        vectors = self._index.vectors
+        vectors = self.index.vectors
         embedders: dict[IndexKind, Embedder] = {
-            kind: self._models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
+            kind: self.models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
         }
-        guards = self._guards
+        guards = self.guards
         with guards.embedder.attempt() as attempt:
             if not attempt.admitted:
                 return EmbeddedQuery(query, kinds, {}), f"{guards.last_failure} (not retried for a while)"
@@ -156,57 +148,49 @@ class Searcher:
                 _log.warning("lexical search only", extra={"code": error.code, "reason": error.message})
                 return EmbeddedQuery(query, kinds, {}), guards.last_failure
 
-    def _hits(self, asked: EmbeddedQuery, scope: _Scope, k: int) -> list[SearchHit]:
+    def _hits(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind, k: int) -> list[SearchHit]:
         """The best chunks without duplicates. More are read only if there are many duplicates."""
-        ranking = self._ranking(asked, scope)
+        ranking = self._ranking(asked, only, worded)
         for most in (k + k // 2 + 5, _READ):
-            chunks, scores = self._read(ranking, most)
-            hits = _best_of(asked.text, chunks, scores, k)
+            hits = _best_of(asked.text, self._read(ranking, most), k)
             if len(hits) == k or len(ranking) <= most:
                 break
         return hits
 
-    def _ranking(self, asked: EmbeddedQuery, scope: _Scope) -> Ranking:
+    def _ranking(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind) -> Ranking:
         return hybrid_search(
-            self._index.lexical,
-            self._index.vectors,
+            self.index.lexical,
+            self.index.vectors,
             asked,
-            only=scope.only,
-            alive=self._index.catalogue.alive,
-            oversampling=self._options.oversampling,
-            lexical=scope.worded,
+            only=only,
+            alive=self.index.catalogue.alive,
+            oversampling=self.options.oversampling,
+            lexical=worded,
         )
 
-    def _read(self, ranking: Ranking, most: int) -> tuple[list[StoredChunk], list[float]]:
-        """The best chunks of a ranking with their scores, without those that are deleted or damaged."""
+    def _read(self, ranking: Ranking, most: int) -> list[_Scored]:
+        """The best chunks of a ranking, without those that are deleted or damaged."""
         best: list[int] = ranking.ids[:most].tolist()
-        best_scores: list[float] = ranking.scores[:most].tolist()
-        stored = self._storage.chunks.by_id(best)
-        found = [(stored[each], score) for each, score in zip(best, best_scores, strict=True) if each in stored]
+        scores: list[float] = ranking.scores[:most].tolist()
+        stored = self.storage.chunks.by_id(best)
+        found = [(stored[each], score) for each, score in zip(best, scores, strict=True) if each in stored]
         # Ids depend on the order of indexing. Paths stay the same when the index is rebuilt.
-        found.sort(key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
-        return [chunk for chunk, _ in found], [score for _, score in found]
+        return sorted(found, key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
 
-    async def _rerank(
-        self, query: str, chunks: list[StoredChunk], scores: list[float]
-    ) -> tuple[list[StoredChunk], list[float]]:
-        assert self._models.reranker is not None
-        with self._guards.reranker.attempt() as attempt:
+    async def _rerank(self, reranker: Reranker, query: str, found: list[_Scored]) -> list[_Scored]:
+        options = self.options
+        texts = [chunk.text for chunk, _ in found]
+        with self.guards.reranker.attempt() as attempt:
             if not attempt.admitted:
-                return chunks, scores
+                return found
             order = await reorder(
-                self._models.reranker,
-                query,
-                [chunk.text for chunk in chunks],
-                most=self._options.rerank_candidates,
-                timeout_s=self._options.rerank_timeout_s,
+                reranker, query, texts, most=options.rerank_candidates, timeout_s=options.rerank_timeout_s
             )
-            attempt.failed = len(chunks) > 1 and not order.scores
-        return [chunks[place] for place in order.places], [
-            order.scores.get(place, scores[place]) for place in order.places
-        ]
+            attempt.failed = len(found) > 1 and not order.scores
+        return [(found[place][0], order.scores.get(place, found[place][1])) for place in order.places]
 
 
-def _best_of(query: str, chunks: Sequence[StoredChunk], scores: Sequence[float], k: int) -> list[SearchHit]:
-    kept = distinct([chunk.text for chunk in chunks], k)
-    return [SearchHit(chunks[place], scores[place], snippet(query, chunks[place].text)) for place in kept]
+def _best_of(query: str, found: Sequence[_Scored], k: int) -> list[SearchHit]:
+    """The first `k` chunks that are not near-duplicates of an earlier one."""
+    best = [found[place] for place in distinct([chunk.text for chunk, _ in found], k)]
+    return [SearchHit(chunk, score, snippet(query, chunk.text)) for chunk, score in best]

@@ -60,18 +60,16 @@ class OpenedSlice:
     truncated: bool
 
 
+@dataclass(frozen=True, slots=True)
 class SliceReader:
     """Reads slices of the documents of one corpus."""
 
-    def __init__(
-        self, root: ConfinedRoot, storage: Storage, exclusion: Exclusion, max_bytes: int, *, gitignore: bool = True
-    ) -> None:
-        """`gitignore`: refuse files that .gitignore files exclude, as discovery does."""
-        self._root = root
-        self._storage = storage
-        self._exclusion = exclusion
-        self._max_bytes = max_bytes
-        self._gitignore = gitignore
+    root: ConfinedRoot
+    storage: Storage
+    exclusion: Exclusion
+    max_bytes: int
+    gitignore: bool = True
+    """Whether to refuse files that .gitignore files exclude, as discovery does."""
 
     def read(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
         """Read a slice. Raises if there is none, or if it may not be shown."""
@@ -80,20 +78,29 @@ class SliceReader:
         wanted = self._around_chunk(path, wanted)
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
             raise DocTypeUnsupported(f"{path} has no transcript", hint="ask for lines instead")
-        found, data = self._read_unless_member(located)
-        if found is not None and found.doc_type == "binary_ignored":
+        try:
+            found, data = self._read_file(located)
+        except FileNotFound:
+            # A directory may have a name like an archive's members, so files are tried first.
+            if MEMBER_MARK not in located:
+                raise
+            return self._extracted(path, None, wanted, max_chars)
+        if found.doc_type == "binary_ignored":
             raise BinarySkipped(f"{path} is binary; there is no text in it to show")
-        if found is not None and found.doc_type in _WITHOUT_TEXT:
+        if found.doc_type in _WITHOUT_TEXT:
             raise DocTypeUnsupported(f"{path} is not a document with text", hint="list_files shows the types")
-        if found is not None and _shows_itself(found) and wanted.page is None:
-            return self._lines(path, found.doc_type, self._shown(path, decode(data)), wanted, max_chars)
-        return self._extracted(path, found, wanted, max_chars)
+        # The citations of a notebook do not refer to the lines of the file itself.
+        if found.doc_type in _OWN_LINES and found.name != "ipynb" and wanted.page is None:
+            text = decode(data)
+            self._refuse_secrets(path, text)
+            return _lines(path, found.doc_type, text, wanted, max_chars)
+        return self._extracted(path, found.doc_type, wanted, max_chars)
 
     def _around_chunk(self, path: str, wanted: Slice) -> Slice:
         """The slice with the position of the chunk it names."""
         if wanted.chunk_id is None:
             return wanted
-        chunk = self._storage.chunks.by_id([wanted.chunk_id]).get(wanted.chunk_id)
+        chunk = self.storage.chunks.by_id([wanted.chunk_id]).get(wanted.chunk_id)
         if chunk is None or chunk.rel_path != path:
             raise InvalidField(
                 f"{path} has no chunk {wanted.chunk_id}", hint="search again; the file may have changed since"
@@ -121,8 +128,7 @@ class SliceReader:
         except FileError as error:
             raise FileNotFound(error.message) from error
         archive, mark, member = path.partition(MEMBER_MARK)
-        asked = (path, archive, member) if mark else (path,)
-        if any(self._exclusion.excludes_path(part) for part in asked if part):
+        if any(self.exclusion.excludes_path(part) for part in {path, archive, member} if part):
             raise Forbidden(f"{escape_name(path)} is excluded by policy", hint="security.path_excludes decides")
         if self._git_hides(path) or (mark and self._git_hides(archive)):
             raise Forbidden(f"{escape_name(path)} is excluded by a .gitignore", hint="ingest.gitignore decides")
@@ -130,9 +136,9 @@ class SliceReader:
 
     def _git_hides(self, path: str) -> bool:
         """Whether a .gitignore excludes the file or a directory above it."""
-        if not self._gitignore:
+        if not self.gitignore:
             return False
-        scopes = GitIgnores.above(self._root.fd, path).scopes
+        scopes = GitIgnores.above(self.root.fd, path).scopes
         ends = [index for index, char in enumerate(path) if char == "/"] + [len(path)]
         return any(
             # Only .gitignore files above a step apply to it, not those further down the path.
@@ -140,25 +146,16 @@ class SliceReader:
             for step in (path[:end] for end in ends)
         )
 
-    def _read_unless_member(self, path: str) -> tuple[DocumentFormat | None, bytes]:
-        try:
-            return self._read_file(path)
-        except FileNotFound:
-            # A directory may have a name like an archive's members, so files are tried first.
-            if MEMBER_MARK in path:
-                return None, b""
-            raise
-
     def _read_file(self, path: str) -> tuple[DocumentFormat, bytes]:
         shown = escape_name(path)
         try:
-            with self._root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
-                located = self._root.locate(fd)
+            with self.root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
+                located = self.root.locate(fd)
                 if located != path:
                     self._check_link(path, located)
                 head = file.read(HEAD_BYTES)
                 found = classify(path, head)
-                if found.doc_type in _OWN_LINES and status.st_size > self._max_bytes:
+                if found.doc_type in _OWN_LINES and status.st_size > self.max_bytes:
                     raise FileTooLarge(f"{shown} is too large to be shown", hint="ingest.max_file_mb sets the limit")
                 return found, head + file.read() if found.doc_type in _OWN_LINES else head
         except PathEscapesRoot as error:
@@ -173,72 +170,68 @@ class SliceReader:
     def _check_link(self, path: str, located: str) -> None:
         """A link must not show under another name what is hidden under its own."""
         shown = escape_name(path)
-        if self._exclusion.excludes_path(located):
+        if self.exclusion.excludes_path(located):
             raise Forbidden(f"{shown} is excluded by policy")
         # With followed links, a file that git excludes at its own path can be indexed under the link's.
-        if self._git_hides(located) and self._storage.documents.state(shown) is None:
+        if self._git_hides(located) and self.storage.documents.state(shown) is None:
             raise Forbidden(f"{shown} leads to a file that a .gitignore excludes", hint="ingest.gitignore decides")
 
-    def _shown(self, path: str, text: str) -> str:
-        secrets = self._exclusion.secrets_in(text)
-        if secrets:
-            raise Forbidden(f"{path} contains what looks like a credential ({secrets[0].rule})")
-        return text
-
-    def _extracted(self, path: str, found: DocumentFormat | None, wanted: Slice, max_chars: int) -> OpenedSlice:
-        state = self._storage.documents.state(path)
-        stored = self._storage.documents.text(path)
-        doc_type = found.doc_type if found is not None else (state[0] if state else "")
+    def _extracted(self, path: str, doc_type: str | None, wanted: Slice, max_chars: int) -> OpenedSlice:
+        """A part of the stored text. `doc_type` is None if there is no such file, but perhaps such a member."""
+        state = self.storage.documents.state(path)
+        stored = self.storage.documents.text(path)
         if stored is None:
-            raise self._why_there_is_no_text(path, state, found, wanted)
+            raise _why_there_is_no_text(path, state, doc_type, wanted)
+        doc_type = doc_type or (state[0] if state else "")
         text, meta = stored
-        self._shown(path, text)
+        self._refuse_secrets(path, text)
         starts: list[int] | None = meta.get("page_starts")
         if wanted.page is not None or (starts and wanted.start_line is None and wanted.end_line is None):
             if not starts:
                 raise DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
             return _page(path, doc_type, text, starts, wanted, max_chars)
-        return self._lines(path, doc_type, text, wanted, max_chars)
+        return _lines(path, doc_type, text, wanted, max_chars)
 
-    def _why_there_is_no_text(
-        self, path: str, state: tuple[str, str, str | None] | None, found: DocumentFormat | None, wanted: Slice
-    ) -> CorpusError:
-        if state is None and found is None:
-            return FileNotFound(f"{path} not found", hint="list_files shows the documents")
-        if state is None:
-            return IndexNotReady(f"{path} is not indexed yet", hint="try again in a moment")
-        _, status, error = state
-        if status != "ok" and error is not None and error.startswith("FORBIDDEN"):
-            return Forbidden(f"{path} is excluded by policy")
-        for known in (ExtractFailed, FileTooLarge, BinarySkipped):
-            if error is not None and error.startswith(known.code):
-                return known(f"{path}: {error.partition(': ')[2]}")
-        if wanted.page is not None:
-            return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
-        return DocTypeUnsupported(f"no text could be read from {path}")
-
-    def _lines(self, path: str, doc_type: str, text: str, wanted: Slice, max_chars: int) -> OpenedSlice:
-        lines = text.split("\n")
-        if lines[-1] == "" and len(lines) > 1:
-            lines.pop()
-        first = wanted.start_line or 1
-        last = wanted.end_line or len(lines)
-        if wanted.end_line is not None and wanted.end_line < first:
-            raise InvalidRange("end_line is before start_line")
-        if first > len(lines):
-            raise InvalidRange(f"{path} has {len(lines)} lines", hint="ask for lines that exist")
-        chosen = lines[first - 1 : last]
-        whole = "\n".join(chosen)
-        start, content = shown_part(whole, wanted.beginning_with, max_chars)
-        first += whole.count("\n", 0, start)
-        shown = first + content.count("\n")
-        more = len(content) < len(whole) or (wanted.end_line is None and shown < len(lines))
-        return OpenedSlice(path, doc_type, LineSpan(first, shown), content, more)
+    def _refuse_secrets(self, path: str, text: str) -> None:
+        secrets = self.exclusion.secrets_in(text)
+        if secrets:
+            raise Forbidden(f"{path} contains what looks like a credential ({secrets[0].rule})")
 
 
-def _shows_itself(found: DocumentFormat) -> bool:
-    """Whether citations refer to the lines of the file itself. Those of a notebook do not."""
-    return found.doc_type in _OWN_LINES and found.name != "ipynb"
+def _why_there_is_no_text(
+    path: str, state: tuple[str, str, str | None] | None, doc_type: str | None, wanted: Slice
+) -> CorpusError:
+    if state is None and doc_type is None:
+        return FileNotFound(f"{path} not found", hint="list_files shows the documents")
+    if state is None:
+        return IndexNotReady(f"{path} is not indexed yet", hint="try again in a moment")
+    code, _, message = (state[2] or "").partition(": ")
+    if code == Forbidden.code:
+        return Forbidden(f"{path} is excluded by policy")
+    for known in (ExtractFailed, FileTooLarge, BinarySkipped):
+        if code == known.code:
+            return known(f"{path}: {message}")
+    if wanted.page is not None:
+        return DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
+    return DocTypeUnsupported(f"no text could be read from {path}")
+
+
+def _lines(path: str, doc_type: str, text: str, wanted: Slice, max_chars: int) -> OpenedSlice:
+    lines = text.split("\n")
+    if lines[-1] == "" and len(lines) > 1:
+        lines.pop()
+    first = wanted.start_line or 1
+    last = wanted.end_line or len(lines)
+    if wanted.end_line is not None and wanted.end_line < first:
+        raise InvalidRange("end_line is before start_line")
+    if first > len(lines):
+        raise InvalidRange(f"{path} has {len(lines)} lines", hint="ask for lines that exist")
+    whole = "\n".join(lines[first - 1 : last])
+    start, content = shown_part(whole, wanted.beginning_with, max_chars)
+    first += whole.count("\n", 0, start)
+    shown = first + content.count("\n")
+    more = len(content) < len(whole) or (wanted.end_line is None and shown < len(lines))
+    return OpenedSlice(path, doc_type, LineSpan(first, shown), content, more)
 
 
 def _page(path: str, doc_type: str, text: str, starts: list[int], wanted: Slice, max_chars: int) -> OpenedSlice:

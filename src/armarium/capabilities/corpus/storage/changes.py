@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,9 @@ from armarium.capabilities.corpus.storage.database import Database
 
 _CHARS_PER_TOKEN = 4
 _NEXT_CHUNK_ID = "next_chunk_id"
+
+_ChunkRow = tuple[int, bytes, int, int]
+"""Id, hash, whether it has a vector, whether it is code."""
 
 
 @dataclass(slots=True)
@@ -51,14 +53,14 @@ class Changes:
 
     def touch(self, doc_id: int, size_bytes: int, mtime_ns: int) -> None:
         """Update size and time of a file whose content did not change."""
-        self._database.write("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
+        self._database.execute("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
 
     def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
         """Record a new or changed document in place of its previous version. Chunks that did not change keep their
         ids."""
-        for doc_id, doc_type in self._database.write("live_document", (prepared.rel_path,)):
+        for doc_id, doc_type in self._database.execute("live_document", (prepared.rel_path,)):
             self._documents_tally -= document_mark(doc_id, prepared.rel_path, doc_type)
-        (row,) = self._database.write(
+        (row,) = self._database.execute(
             "put_document",
             (
                 prepared.rel_path,
@@ -76,43 +78,30 @@ class Changes:
         recorded = Recorded(row[0])
         self._documents_tally += document_mark(recorded.doc_id, prepared.rel_path, prepared.doc_type)
         wanted = {each.rep_type: each for each in prepared.representations}
-        before: dict[bytes, list[int]] = {}
-        embedded: set[int] = set()
-        code: set[int] = set()
+        before: dict[bytes, list[_ChunkRow]] = {}
         for rep_id, rep_type, rep_hash in self._live_representations(recorded.doc_id) if known else ():
             kept = wanted.get(rep_type)
             if kept is not None and kept.rep_hash == rep_hash:
                 del wanted[rep_type]
                 continue
-            for chunk_id, text_hash, has_vector, is_code in self._database.write("live_chunks_of", (rep_id,)):
-                before.setdefault(text_hash, []).append(chunk_id)
-                if has_vector:
-                    embedded.add(chunk_id)
-                if is_code:
-                    code.add(chunk_id)
-            self._database.write("mark_representation_deleted", (rep_id,))
+            for row in self._delete_representation(rep_id):
+                before.setdefault(row[1], []).append(row)
         for representation in wanted.values():
             self._record_representation(recorded, representation, before)
-        recorded.deleted = [chunk_id for chunk_ids in before.values() for chunk_id in chunk_ids]
-        recorded.deleted_embedded = len(embedded.intersection(recorded.deleted))
-        self._delete_chunks(recorded.doc_id, recorded.deleted, code)
+        self._delete_chunks(recorded, [row for rows in before.values() for row in rows])
         return recorded
 
     def delete(self, rel_path: str) -> Recorded | None:
-        """Delete a document and its chunks."""
-        rows = self._database.write("mark_document_deleted", (rel_path,))
+        rows = self._database.execute("mark_document_deleted", (rel_path,))
         if not rows:
             return None
         ((doc_id, doc_type),) = rows
         self._documents_tally -= document_mark(doc_id, rel_path, doc_type)
-        gone, code = Recorded(doc_id), set[int]()
-        for rep_id, _, _ in self._live_representations(gone.doc_id):
-            chunks = self._database.write("live_chunks_of", (rep_id,))
-            gone.deleted += [chunk_id for chunk_id, _, _, _ in chunks]
-            gone.deleted_embedded += sum(has_vector for _, _, has_vector, _ in chunks)
-            code.update(chunk_id for chunk_id, _, _, is_code in chunks if is_code)
-            self._database.write("mark_representation_deleted", (rep_id,))
-        self._delete_chunks(doc_id, gone.deleted, code)
+        gone = Recorded(doc_id)
+        representations = self._live_representations(doc_id)
+        self._delete_chunks(
+            gone, [row for rep_id, _, _ in representations for row in self._delete_representation(rep_id)]
+        )
         return gone
 
     def finish(self) -> None:
@@ -125,8 +114,8 @@ class Changes:
     def write_new_chunks(self) -> None:
         """Write the buffered chunks: one large insert costs a fraction of many small ones."""
         if self._new_spans:
-            self._database.write_many("put_chunk", self._new_chunks)
-            self._database.write_many("put_span", self._new_spans)
+            self._database.execute_many("put_chunk", self._new_chunks)
+            self._database.execute_many("put_span", self._new_spans)
             self._database.put_setting(_NEXT_CHUNK_ID, str(self._next_chunk_id))
             self._new_chunks.clear()
             self._new_spans.clear()
@@ -134,49 +123,44 @@ class Changes:
     def _live_representations(self, doc_id: int) -> list[Any]:
         # Rows recorded earlier in this transaction must be visible.
         self.write_new_chunks()
-        return self._database.write("live_representations", (doc_id,))
+        return self._database.execute("live_representations", (doc_id,))
 
     def _record_representation(
-        self, recorded: Recorded, representation: Representation, before: dict[bytes, list[int]]
+        self, recorded: Recorded, representation: Representation, before: dict[bytes, list[_ChunkRow]]
     ) -> None:
         content = zlib.compress(representation.content.encode(), 1) if representation.content is not None else None
         meta = json.dumps(representation.meta, ensure_ascii=False)
         if content is not None:
             meta = json.dumps(representation.meta | {"check": text_check(content, meta)}, ensure_ascii=False)
-        (row,) = self._database.write(
+        (row,) = self._database.execute(
             "put_representation",
             (recorded.doc_id, representation.rep_type, representation.rep_hash, int(time.time()), meta, content),
         )
         rep_id = row[0]
         recorded.representations += 1
         for ordinal, chunk in enumerate(representation.chunks):
-            same = before.get(chunk.text_hash)
-            if same:
-                chunk_id = same.pop()
-                self._database.write("move_chunk", (rep_id, ordinal, chunk_id))
+            text, context, text_hash, kind, span_kind, start, end = chunk
+            if same := before.get(text_hash):
+                chunk_id = same.pop()[0]
+                self._database.execute("move_chunk", (rep_id, ordinal, chunk_id))
             else:
                 chunk_id = self._next_chunk_id
                 self._next_chunk_id += 1
-                tokens = len(chunk.text) // _CHARS_PER_TOKEN + 1
-                self._new_chunks.append(
-                    (chunk_id, rep_id, ordinal, chunk.text, chunk.context, chunk.text_hash, tokens, chunk.index_kind)
-                )
+                tokens = len(text) // _CHARS_PER_TOKEN + 1
+                self._new_chunks.append((chunk_id, rep_id, ordinal, text, context, text_hash, tokens, kind))
                 recorded.added.append((chunk_id, chunk))
-                self._chunks_tally += chunk_mark(chunk_id, recorded.doc_id, chunk.index_kind == "code")
-            check = span_check(
-                chunk_id,
-                representation.rep_type,
-                chunk.index_kind,
-                chunk.context,
-                chunk.text,
-                chunk.text_hash,
-                chunk.span_kind,
-                chunk.start,
-                chunk.end,
-            )
-            self._new_spans.append((chunk_id, chunk.span_kind, chunk.start, chunk.end, check))
+                self._chunks_tally += chunk_mark(chunk_id, recorded.doc_id, kind == "code")
+            rep_type = representation.rep_type
+            check = span_check(chunk_id, rep_type, kind, context, text, text_hash, span_kind, start, end)
+            self._new_spans.append((chunk_id, span_kind, start, end, check))
 
-    def _delete_chunks(self, doc_id: int, chunk_ids: list[int], code: Collection[int]) -> None:
-        if chunk_ids:
-            self._chunks_tally -= sum(chunk_mark(each, doc_id, each in code) for each in chunk_ids)
-            self._database.write_many("mark_chunk_deleted", ((chunk_id,) for chunk_id in chunk_ids))
+    def _delete_representation(self, rep_id: int) -> list[_ChunkRow]:
+        """Mark it as deleted. Returns its chunks."""
+        self._database.execute("mark_representation_deleted", (rep_id,))
+        return self._database.execute("live_chunks_of", (rep_id,))
+
+    def _delete_chunks(self, recorded: Recorded, rows: list[_ChunkRow]) -> None:
+        recorded.deleted = [chunk_id for chunk_id, _, _, _ in rows]
+        recorded.deleted_embedded = sum(has_vector for _, _, has_vector, _ in rows)
+        self._chunks_tally -= sum(chunk_mark(chunk_id, recorded.doc_id, is_code) for chunk_id, _, _, is_code in rows)
+        self._database.execute_many("mark_chunk_deleted", ((chunk_id,) for chunk_id in recorded.deleted))

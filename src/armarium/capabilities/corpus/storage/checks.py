@@ -46,7 +46,6 @@ def text_check(content: bytes | None, meta_json: str) -> int:
 
 
 def setting_check(key: str, value: str) -> str:
-    """The checksum of a setting."""
     return str(zlib.crc32(f"{key}\0{value}".encode()))
 
 

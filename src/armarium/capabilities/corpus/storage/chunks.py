@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.checks import span_check
 from armarium.capabilities.corpus.storage.database import Database
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.spans import Span, span_from_columns
-
-
-class IndexableChunk(NamedTuple):
-    """A chunk with the fields of the lexical index."""
-
-    chunk_id: int
-    doc_id: int
-    kind: IndexKind
-    rel_path: str
-    title: str | None
-    context: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +31,8 @@ class StoredChunk:
 class Chunks:
     """All live chunks."""
 
-    def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
-        """`on_damage` receives the documents that must be prepared again."""
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._on_damage = on_damage
 
     def by_id(self, chunk_ids: Sequence[int]) -> dict[int, StoredChunk]:
         """The chunks that still exist, by id. Damaged ones are left out and reported."""
@@ -54,7 +40,8 @@ class Chunks:
         damaged: set[str] = set()
         for row in self._rows(chunk_ids, damaged):
             chunk_id, rel_path, doc_type, rep_type, text, context, text_hash, kind, check, *span = row
-            if self._database.checked and check != _check(chunk_id, rep_type, kind, context, text, text_hash, span):
+            checked = (chunk_id, rep_type, kind, context, text, text_hash, *span)
+            if self._database.checked and not _is_sound(check, checked):
                 damaged.add(str(rel_path))
                 continue
             place = span_from_columns(*span)
@@ -62,7 +49,7 @@ class Chunks:
         if len(found) < len(chunk_ids) and not damaged and self._is_incomplete(chunk_ids, found):
             damaged.add("")
         if damaged:
-            self._on_damage(damaged)
+            self._database.on_damaged_rows(damaged)
         return found
 
     def _rows(self, chunk_ids: Sequence[int], damaged: set[str]) -> list[Any]:
@@ -82,24 +69,17 @@ class Chunks:
         # Read again, because they may have been written meanwhile.
         return bool(living) and len(self._database.read("chunks_by_id", (_as_json(living),))) < len(living)
 
-    def all(self) -> list[tuple[int, int, int]]:
-        """Id, document id and whether it is code, of every chunk in id order."""
-        return self._database.read("all_chunks")
-
-    def after(self, chunk_id: int, limit: int) -> list[IndexableChunk]:
-        """The next chunks in id order."""
-        return [IndexableChunk(*row) for row in self._database.read("chunks_after", (chunk_id, limit))]
+    def after(self, chunk_id: int, limit: int) -> list[tuple[int, int, IndexKind, str, str | None, str, str]]:
+        """Id, document id, kind, path, title, context and text of the next chunks in id order."""
+        return self._database.read("chunks_after", (chunk_id, limit))
 
 
 def _as_json(chunk_ids: Sequence[int]) -> str:
     return json.dumps([int(each) for each in chunk_ids])
 
 
-def _check(
-    chunk_id: int, rep_type: Any, kind: Any, context: Any, text: Any, text_hash: Any, span: Sequence[Any]
-) -> str | None:
-    """The checksum that the row should have, or None if a column has the wrong type."""
+def _is_sound(check: Any, columns: tuple[Any, ...]) -> bool:
     try:
-        return span_check(chunk_id, rep_type, kind, context, text, text_hash, *span)
-    except (TypeError, ValueError):
-        return None
+        return check == span_check(*columns)
+    except (TypeError, ValueError):  # a column has the wrong type
+        return False

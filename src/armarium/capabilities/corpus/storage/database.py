@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
-from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY, setting_check
-from armarium.capabilities.corpus.storage.migration import add_checks
+from armarium.capabilities.corpus.storage.checks import (
+    CHUNKS_TALLY,
+    DOCUMENTS_TALLY,
+    chunk_mark,
+    document_mark,
+    setting_check,
+    span_check,
+    tally,
+)
 from armarium.capabilities.corpus.storage_errors import corrupt_error, damaged_error, from_sqlite
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import (
@@ -38,6 +44,7 @@ SQL = "armarium.capabilities.corpus.storage.sql"
 _FORMAT_KEY = "index_format_version"
 _WITHOUT_CHECKS = "1"
 _CHECK_OF = "#"
+_ROWS_AT_ONCE = 5000
 
 _sql = queries(SQL)
 
@@ -45,17 +52,18 @@ _sql = queries(SQL)
 class Database:
     """Any number of readers, one writer at a time, each change whole or not at all."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """`read_only` leaves file and directory as they are, and can do so where nothing may be written."""
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        """`read_only` leaves file and directory as they are, and works where nothing may be written."""
         self._path = path
         self._read_only = read_only
         self._immutable = False
         self._connections = Connections(self._open_reader, self._connect)
-        self._snapshots = threading.local()
         self.checked = True
-        """Whether its rows have checksums. Those of an older format get them, unless nothing may be written."""
+        """Whether rows have checksums. Rows of the older format have none until they are migrated."""
         self.on_damage: Callable[[StoreCorrupt], None] = lambda error: None
-        """Hears of damage that a read came upon; in any thread."""
+        """Receives the error of a read that finds the file damaged. Called in any thread."""
+        self.on_damaged_rows: Callable[[Collection[str]], None] = lambda rel_paths: None
+        """Receives the documents that must be prepared again. An empty path stands for an unknown document."""
         self._identity: Identity | None = None
         self._open()
 
@@ -93,9 +101,9 @@ class Database:
                     self._writer.execute(statement)
                 self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
                 self.put_setting("protocol_version", PROTOCOL_VERSION)
-                for tally in (DOCUMENTS_TALLY, CHUNKS_TALLY):
-                    self.put_setting(tally, "0")
-        settings: dict[str, str] = dict(self.read_latest("get_checked_setting", (_FORMAT_KEY, _FORMAT_KEY + _CHECK_OF)))
+                for key in (DOCUMENTS_TALLY, CHUNKS_TALLY):
+                    self.put_setting(key, "0")
+        settings: dict[str, str] = dict(self.execute("get_checked_setting", (_FORMAT_KEY, _FORMAT_KEY + _CHECK_OF)))
         found = settings.get(_FORMAT_KEY)
         was_ours = settings.get(_FORMAT_KEY + _CHECK_OF) == setting_check(_FORMAT_KEY, FORMAT_VERSION)
         if found is None or not found.isdecimal() or (was_ours and found != FORMAT_VERSION):
@@ -103,7 +111,7 @@ class Database:
         self.checked = found != _WITHOUT_CHECKS
         if not self.checked and not self._read_only:
             with self.transaction():
-                add_checks(self)
+                self._add_checks()
                 self.put_setting(_FORMAT_KEY, FORMAT_VERSION)
             self.checked = True
         elif self.checked and found != FORMAT_VERSION:
@@ -113,11 +121,22 @@ class Database:
                 hint="use the newer version that made it, or run: dir2mcp reindex" if newer else "run: dir2mcp reindex",
             )
 
+    def _add_checks(self) -> None:
+        """Migrate from format 1, which had no checksums. Existing rows are assumed to be intact."""
+        after = 0
+        while rows := self.execute("spans_to_check", (after, _ROWS_AT_ONCE)):
+            after = rows[-1][0]
+            self.execute_many("put_span_check", [(span_check(*row), row[0]) for row in rows])
+        for key, value in self.execute("all_settings"):
+            self.put_setting(key, value)
+        self.put_setting(DOCUMENTS_TALLY, tally(sum(document_mark(*row) for row in self.execute("all_documents"))))
+        self.put_setting(CHUNKS_TALLY, tally(sum(chunk_mark(*row) for row in self.execute("all_chunks"))))
+
     # Settings
 
     def setting(self, key: str) -> str | None:
         """A setting as it is now; raises when it is damaged."""
-        rows: dict[str, str] = dict(self.read_latest("get_checked_setting", (key, key + _CHECK_OF)))
+        rows: dict[str, str] = dict(self.execute("get_checked_setting", (key, key + _CHECK_OF)))
         value = rows.get(key)
         if value is not None and self.checked and rows.get(key + _CHECK_OF) != setting_check(key, value):
             raise damaged_error(f"the setting {key}")
@@ -125,8 +144,8 @@ class Database:
 
     def put_setting(self, key: str, value: str) -> None:
         """Put a setting down, within a transaction."""
-        self.write("put_setting", (key, value))
-        self.write("put_setting", (key + _CHECK_OF, setting_check(key, value)))
+        self.execute("put_setting", (key, value))
+        self.execute("put_setting", (key + _CHECK_OF, setting_check(key, value)))
 
     def start_over(self, aside: Path) -> None:
         """Begin with an empty database; the old one is at `aside` then.
@@ -135,26 +154,20 @@ class Database:
         """
         with self._connections.write_lock:
             self._connections.close()
-            for suffix in ("", "-wal"):
-                with suppress(FileNotFoundError):
-                    os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
-            Path(f"{self._path}-shm").unlink(missing_ok=True)
+            move_aside(self._path, aside)
             self._open()
 
     def is_whole(self) -> bool:
         """Whether SQLite finds its own structures in order. Takes a while: about a second for a gigabyte."""
-        connection = self._connect()
-        try:
-            return is_intact(connection)
-        except sqlite3.DatabaseError as error:
-            return not isinstance(from_sqlite(error), StoreCorrupt)
-        except UnicodeDecodeError:
-            return False
-        finally:
-            connection.close()
+        with closing(self._connect()) as connection:
+            try:
+                return is_intact(connection)
+            except sqlite3.DatabaseError as error:
+                return not isinstance(from_sqlite(error), StoreCorrupt)
+            except UnicodeDecodeError:
+                return False
 
     def close(self) -> None:
-        """Close every connection."""
         self._connections.close()
 
     @contextmanager
@@ -173,42 +186,27 @@ class Database:
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
         try:
-            with _corrupt_if_unreadable():
-                snapshot: sqlite3.Connection | None = getattr(self._snapshots, "connection", None)
-                if snapshot is not None:
-                    return snapshot.execute(_sql[name], parameters).fetchall()
-                with self._connections.reader() as reader:
-                    return reader.execute(_sql[name], parameters).fetchall()
+            with _corrupt_if_unreadable(), self._connections.reader() as reader:
+                return reader.execute(_sql[name], parameters).fetchall()
         except StoreCorrupt as error:
             # An error of Python's own is about the text in one row, not about the file.
             if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
                 self.on_damage(error)
             raise
 
-    @contextmanager
-    def reading_together(self) -> Generator[None]:
-        """What this thread reads inside was true at one moment."""
-        with self._connections.reader() as reader:
-            with _corrupt_if_unreadable():
-                reader.execute("BEGIN")
-            self._snapshots.connection = reader
-            try:
-                yield
-            finally:
-                del self._snapshots.connection
+    def read_together(self, *statements: tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
+        """The rows of several statements as they were at one moment."""
+        with _corrupt_if_unreadable(), self._connections.reader() as reader:
+            reader.execute("BEGIN")
+            return [reader.execute(_sql[name], parameters).fetchall() for name, parameters in statements]
 
-    def read_latest(self, name: str, parameters: Any = ()) -> list[Any]:
-        """Rows as they are now, with what the transaction under way has changed in them."""
+    def execute(self, name: str, parameters: Any = ()) -> list[Any]:
+        """Run a statement on the connection that writes, which sees what the current transaction has changed."""
         with self._connections.write_lock, _corpus_errors():
             return self._writer.execute(_sql[name], parameters).fetchall()
 
-    def write(self, name: str, parameters: Any = ()) -> list[Any]:
-        """Change something within a transaction; the rows that the statement returns."""
-        with _corpus_errors():
-            return self._writer.execute(_sql[name], parameters).fetchall()
-
-    def write_many(self, name: str, rows: Iterable[Any]) -> int:
-        """Run a statement for each row, within a transaction; how many rows of the table it changed."""
+    def execute_many(self, name: str, rows: Iterable[Any]) -> int:
+        """Run a statement for each row, within a transaction. Returns how many rows of the table it changed."""
         with _corpus_errors():
             return max(0, self._writer.executemany(_sql[name], rows).rowcount)
 
@@ -225,16 +223,14 @@ class Database:
     def version(self) -> int:
         """A number that changes whenever another process changed something."""
         with self._connections.write_lock, _corrupt_if_unreadable():
-            if self._is_replaced():
+            identity = self._identity
+            with suppress(OSError):
+                identity = file_identity(self._path)
+            if identity != self._identity:
+                # Another process began with an empty database.
                 self._open()
             version = self._writer.execute("PRAGMA data_version").fetchone()[0]
             return version + (self._connections.generation << 32)
-
-    def _is_replaced(self) -> bool:
-        """Whether another process began with an empty database."""
-        with suppress(OSError):
-            return file_identity(self._path) != self._identity
-        return False
 
     def _is_in_place(self) -> bool:
         """Whether the open file is the one that the next process will find."""
@@ -255,24 +251,26 @@ class Database:
         return connection
 
 
+def move_aside(path: Path, aside: Path) -> None:
+    """Rename a database that no connection of this process uses."""
+    for suffix in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+    Path(f"{path}-shm").unlink(missing_ok=True)
+
+
 @contextmanager
-def _corpus_errors() -> Generator[None]:
+def _corpus_errors(translate: Callable[[sqlite3.Error], CorpusError | None] = from_sqlite) -> Generator[None]:
     try:
-        with translated_errors(from_sqlite):
+        with translated_errors(translate):
             yield
     except UnicodeDecodeError as error:
         # The message about a damaged schema quotes it.
         raise corrupt_error() from error
 
 
-@contextmanager
-def _corrupt_if_unreadable() -> Generator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise from_sqlite(error) or corrupt_error() from error
-    except UnicodeDecodeError as error:
-        raise corrupt_error() from error
+def _corrupt_if_unreadable() -> AbstractContextManager[None]:
+    return _corpus_errors(lambda error: from_sqlite(error) or corrupt_error())
 
 
 def _statements(script: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,10 +31,8 @@ class KnownDocument(NamedTuple):
 class Documents:
     """All live documents."""
 
-    def __init__(self, database: Database, on_damage: Callable[[Collection[str]], None]) -> None:
-        """`on_damage` receives the documents that must be prepared again."""
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._on_damage = on_damage
 
     @contextmanager
     def changing(self) -> Generator[Changes]:
@@ -47,18 +45,16 @@ class Documents:
     # For scans
 
     def known(self) -> dict[str, KnownDocument]:
-        """All documents by path."""
         return {row[0]: KnownDocument(*row) for row in self._database.read("known_documents")}
 
     def known_at(self, rel_path: str) -> KnownDocument | None:
-        """The document at a path."""
-        rows = self._database.read_latest("known_document", (rel_path,))
+        rows = self._database.execute("known_document", (rel_path,))
         return KnownDocument(*rows[0]) if rows else None
 
     def paths_below(self, directory: str) -> list[str]:
         """The documents below a directory, or the members of an archive."""
-        below = self._database.read_latest("documents_below", {"prefix": f"{directory}/"}) if directory else []
-        members = self._database.read_latest("members_of", (directory,))
+        below = self._database.execute("documents_below", {"prefix": f"{directory}/"}) if directory else []
+        members = self._database.execute("members_of", (directory,))
         return [row[0] for row in (*below, *members)]
 
     # For listings
@@ -73,12 +69,7 @@ class Documents:
         """All documents whose path begins with `prefix`, in path order."""
         return self._database.read("paths_below", {"prefix": prefix})
 
-    def all(self) -> list[tuple[int, str, str]]:
-        """Id, path and type of every document."""
-        return self._database.read("all_documents")
-
     def counts_by_type(self) -> dict[str, int]:
-        """The number of documents of each type."""
         return dict(self._database.read("doc_counts"))
 
     def extent(self) -> tuple[int, int | None]:
@@ -106,6 +97,5 @@ class Documents:
                 return zlib.decompress(content).decode(), meta
         except (ValueError, zlib.error):
             pass
-        error = damaged_error(f"the text of {rel_path}")
-        self._on_damage([rel_path])
-        raise error
+        self._database.on_damaged_rows([rel_path])
+        raise damaged_error(f"the text of {rel_path}")

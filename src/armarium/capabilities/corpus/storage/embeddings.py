@@ -43,21 +43,19 @@ class Embeddings:
         live."""
         with self._database.transaction():
             rows = [(model, text_hash, seal_vector(text_hash, vector)) for text_hash, vector in vectors]
-            self._database.write_many("put_embedding", rows)
-            return self._database.write_many("mark_embedded", ((chunk_id,) for chunk_id in chunk_ids))
+            self._database.execute_many("put_embedding", rows)
+            return self._database.execute_many("mark_embedded", ((chunk_id,) for chunk_id in chunk_ids))
 
     def mark_unembeddable(self, chunk_ids: Iterable[int], why: str) -> None:
         """Mark chunks that the provider refused. Only lexical search finds them."""
         with self._database.transaction():
-            self._database.write_many("mark_unembeddable", ((why, chunk_id) for chunk_id in chunk_ids))
+            self._database.execute_many("mark_unembeddable", ((why, chunk_id) for chunk_id in chunk_ids))
 
     def retry_unembeddable(self) -> None:
-        """Mark the refused chunks as pending again."""
         with self._database.transaction():
-            self._database.write("retry_unembeddable")
+            self._database.execute("retry_unembeddable")
 
     def embedded_chunks(self, kind: IndexKind) -> list[int]:
-        """The ids of the embedded chunks."""
         return [row[0] for row in self._database.read("embedded_chunks", (kind,))]
 
     def of_chunks(self, model: str, kind: IndexKind) -> list[tuple[int, bytes]]:
@@ -69,7 +67,7 @@ class Embeddings:
     def embed_again(self, chunk_ids: Iterable[int]) -> None:
         """Mark chunks as pending, because their vectors are lost."""
         with self._database.transaction():
-            self._database.write_many("embed_again", ((chunk_id,) for chunk_id in chunk_ids))
+            self._database.execute_many("embed_again", ((chunk_id,) for chunk_id in chunk_ids))
 
     def salvage_from(self, damaged: Path) -> int:
         """Copy the readable vectors of a damaged database. Returns their number. Computing them again may cost
@@ -79,7 +77,7 @@ class Embeddings:
         with closing(sqlite3.connect(damaged)) as old:
             rows = [row for row in _readable_vectors(old) if len(row[2]) % 2 and unseal_vector(row[1], row[2])]
         with self._database.transaction():
-            return self._database.write_many("put_embedding", rows)
+            return self._database.execute_many("put_embedding", rows)
 
 
 def _readable_vectors(database: sqlite3.Connection) -> Iterator[tuple[str, bytes, bytes]]:

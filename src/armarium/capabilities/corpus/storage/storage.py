@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -12,10 +12,9 @@ from typing import NamedTuple
 from armarium.capabilities.corpus.errors import StoreCorrupt
 from armarium.capabilities.corpus.storage.checks import CHUNKS_TALLY, DOCUMENTS_TALLY
 from armarium.capabilities.corpus.storage.chunks import Chunks
-from armarium.capabilities.corpus.storage.database import Database
+from armarium.capabilities.corpus.storage.database import Database, move_aside
 from armarium.capabilities.corpus.storage.documents import Documents
 from armarium.capabilities.corpus.storage.embeddings import Embeddings
-from armarium.capabilities.corpus.storage.notes import Notes
 from armarium.foundation.files.state_files import make_way
 
 DAMAGED_SUFFIX = ".damaged"
@@ -29,6 +28,8 @@ _PURGES = (
     "drop_other_models",
 )
 _HOLDS_FORBIDDEN = "holds_forbidden"
+_DIGEST_KEY = "credential_digest_key"
+_DIGEST_KEY_BYTES = 32
 _FORGETS = ("forget_spans", "forget_chunks", "forget_representations", "forget_documents")
 
 
@@ -42,13 +43,6 @@ class Counts(NamedTuple):
     errors: int
 
 
-class Tallies(NamedTuple):
-    """The sums of the checksums of all live rows, as stored."""
-
-    documents: str
-    chunks: str
-
-
 def remove_damaged(path: Path) -> None:
     """Remove the copy of a damaged `meta.sqlite`: it contains text of files, some of which policy may exclude."""
     for suffix in ("", "-wal", "-shm"):
@@ -60,14 +54,49 @@ def remove_damaged(path: Path) -> None:
 def replace_damaged(path: Path) -> Storage:
     """Replace a storage that cannot be opened by an empty one. Intact vectors are copied."""
     aside = path.with_name(path.name + DAMAGED_SUFFIX)
-    for suffix in ("", "-wal"):
-        with suppress(FileNotFoundError):
-            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-    Path(f"{path}-shm").unlink(missing_ok=True)
+    move_aside(path, aside)
     storage = Storage(path)
     storage.embeddings.salvage_from(aside)
     remove_damaged(path)
     return storage
+
+
+class Notes:
+    """What a corpus records about itself: its models, its id, how far each index is."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, key: str) -> str | None:
+        return self._database.setting(key)
+
+    def put(self, key: str, value: str) -> None:
+        """Set a value, in the current transaction or in a new one."""
+        with self._database.transaction():
+            self._database.put_setting(key, value)
+
+    def digest_key(self) -> bytes:
+        """The random key for digests that identify credentials without storing them. Created on first use."""
+        kept = self.get(_DIGEST_KEY)
+        if kept is None:
+            kept = secrets.token_hex(_DIGEST_KEY_BYTES)
+            self.put(_DIGEST_KEY, kept)
+        return bytes.fromhex(kept)
+
+    def put_new(self, notes: Mapping[str, str]) -> None:
+        """Set the values that differ from the stored ones. Writes nothing if none does."""
+        new = {key: value for key, value in notes.items() if not self._is_noted(key, value)}
+        if new:
+            with self._database.transaction():
+                for key, value in new.items():
+                    self.put(key, value)
+
+    def _is_noted(self, key: str, value: str) -> bool:
+        try:
+            return self.get(key) == value
+        except StoreCorrupt:
+            # It is about to be overwritten.
+            return False
 
 
 class Storage:
@@ -77,10 +106,9 @@ class Storage:
         self._path = path
         self._database = Database(path, read_only=read_only)
         self._origin: Mapping[str, str] = {}
-        self._damage: Callable[[Collection[str]], None] = lambda rel_paths: None
         self.notes = Notes(self._database)
-        self.documents = Documents(self._database, lambda rel_paths: self._damage(rel_paths))
-        self.chunks = Chunks(self._database, lambda rel_paths: self._damage(rel_paths))
+        self.documents = Documents(self._database)
+        self.chunks = Chunks(self._database)
         self.embeddings = Embeddings(self._database)
 
     def note_origin(self, notes: Mapping[str, str]) -> None:
@@ -89,12 +117,9 @@ class Storage:
         self.notes.put_new(notes)
 
     def report_damage(self, rows: Callable[[Collection[str]], None], structure: Callable[[StoreCorrupt], None]) -> None:
-        """Report damage from now on: `rows` receives the documents with damaged rows, `structure` an error of the whole
-        file.
-
-        An empty path stands for an unknown document.
-        """
-        self._damage = rows
+        """Report damage from now on: `rows` receives the documents with damaged rows ("" for an unknown one),
+        `structure` an error of the whole file."""
+        self._database.on_damaged_rows = rows
         self._database.on_damage = structure
 
     @property
@@ -107,14 +132,14 @@ class Storage:
         """The result of SQLite's integrity check, which reads the whole file."""
         return self._database.is_whole()
 
-    def contents(self) -> tuple[list[tuple[int, str, str]], list[tuple[int, int, int]], Tallies | None]:
-        """A consistent snapshot of all documents and chunks, and the tallies they must match."""
-        with self._database.reading_together():
-            documents, chunks = self.documents.all(), self.chunks.all()
-            if not self._database.checked:
-                return documents, chunks, None
-            tallies = [self._database.read("get_setting", (key,)) for key in (DOCUMENTS_TALLY, CHUNKS_TALLY)]
-        return documents, chunks, Tallies(*(rows[0][0] if rows else "" for rows in tallies))
+    def contents(self) -> tuple[list[tuple[int, str, str]], list[tuple[int, int, int]], tuple[str, str] | None]:
+        """A consistent snapshot of all documents and chunks, and the tallies they must match, if rows are checked."""
+        keys = (DOCUMENTS_TALLY, CHUNKS_TALLY)
+        documents, chunks, stored = self._database.read_together(
+            ("all_documents", ()), ("all_chunks", ()), ("get_checked_setting", keys)
+        )
+        tallies: dict[str, str] = dict(stored)
+        return documents, chunks, (tallies.get(keys[0], ""), tallies.get(keys[1], "")) if self.checked else None
 
     def start_over(self, first_chunk_id: int) -> None:
         """Replace this damaged file by an empty one. Intact vectors are copied.
@@ -122,24 +147,19 @@ class Storage:
         `first_chunk_id` is greater than all ids in use, so that a search of an old index cannot return a different
         chunk.
         """
-        digest_key = self._sound_digest_key()
+        digest_key = None
+        with suppress(StoreCorrupt, sqlite3.Error):
+            # It identifies findings in the registry.
+            digest_key = self.notes.get(_DIGEST_KEY)
         aside = self._path.with_name(self._path.name + DAMAGED_SUFFIX)
         self._database.start_over(aside)
         if digest_key is not None:
-            self._origin = {**self._origin, **digest_key}
+            self._origin = {**self._origin, _DIGEST_KEY: digest_key}
         self.notes.put_new({**self._origin, "next_chunk_id": str(first_chunk_id)})
         self.embeddings.salvage_from(aside)
         remove_damaged(self._path)
 
-    def _sound_digest_key(self) -> dict[str, str] | None:
-        """The digest key, which identifies findings in the registry, if it is intact."""
-        try:
-            return self.notes.digest_key_as_noted()
-        except (StoreCorrupt, sqlite3.Error):
-            return None
-
     def close(self) -> None:
-        """Close all connections."""
         self._database.close()
 
     def version(self) -> int:
@@ -147,11 +167,9 @@ class Storage:
         return self._database.version()
 
     def counts(self) -> Counts:
-        """The number of rows of each kind."""
         return Counts(*self._database.read("counts")[0])
 
     def dead_share(self) -> float:
-        """The share of chunks that are deleted."""
         dead, total = self._database.read("dead_chunks")[0]
         return dead / total if total else 0.0
 
@@ -159,7 +177,7 @@ class Storage:
         """Remove deleted rows, and vectors that no chunk uses."""
         with self._database.transaction():
             for name in _PURGES:
-                self._database.write(name)
+                self._database.execute(name)
 
     @property
     def holds_forbidden(self) -> bool:
@@ -184,6 +202,6 @@ class Storage:
         """Remove all documents. Vectors remain, because the same text has the same vector."""
         with self._database.transaction():
             for name in _FORGETS:
-                self._database.write(name)
+                self._database.execute(name)
             for key in ("words_up_to", DOCUMENTS_TALLY, CHUNKS_TALLY):
                 self.notes.put(key, "0")
