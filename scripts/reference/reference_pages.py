@@ -7,11 +7,9 @@ import inspect
 import json
 import pkgutil
 import re
-import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-import anyio
 import typer
 import yaml
 from pydantic import BaseModel
@@ -23,9 +21,11 @@ from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
-from armarium.server import open_server
 from armarium.settings import Settings
+from armarium.surfaces.caller_limits import CallLimits
 from armarium.surfaces.cli.main import app
+from armarium.surfaces.pipe.spec import PipeLimits
+from armarium.surfaces.pipe.tool import pipe_tool
 from reference.schema_tables import Schema, definitions_of, fields_of, nested_objects, result_fields
 
 SERVERS_SCHEMA = "servers.schema.json"

@@ -99,7 +99,7 @@ class Pipes:
         )
 
     async def result(self, arguments: dict[str, Any], served: frozenset[str] | None = None) -> dict[str, Any]:
-        return await self._dispatcher.call(CALLER, "mcp_pipe", arguments, served=served)
+        return (await self._dispatcher.outcome(CALLER, "mcp_pipe", arguments, served=served)).result
 
     async def run(self, *steps: dict[str, Any], **members: Any) -> dict[str, Any]:
         """The answer of a pipe, whether it succeeds or not."""
