@@ -185,20 +185,20 @@ class Database:
 
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
         """Rows as they were last committed, without waiting for whoever writes."""
+        return self.read_together((name, parameters))[0]
+
+    def read_together(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        """The rows of several statements as they were at one moment."""
         try:
             with _corrupt_if_unreadable(), self._connections.reader() as reader:
-                return reader.execute(_sql[name], parameters).fetchall()
+                if len(statements) > 1:
+                    reader.execute("BEGIN")
+                return [reader.execute(_sql[name], parameters).fetchall() for name, parameters in statements]
         except StoreCorrupt as error:
             # An error of Python's own is about the text in one row, not about the file.
             if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
                 self.on_damage(error)
             raise
-
-    def read_together(self, *statements: tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
-        """The rows of several statements as they were at one moment."""
-        with _corrupt_if_unreadable(), self._connections.reader() as reader:
-            reader.execute("BEGIN")
-            return [reader.execute(_sql[name], parameters).fetchall() for name, parameters in statements]
 
     def execute(self, name: str, parameters: Any = ()) -> list[Any]:
         """Run a statement on the connection that writes, which sees what the current transaction has changed."""
