@@ -8,6 +8,7 @@ from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.keys import LiveKeys
 from armarium.foundation.settings import CoreSettings
 
 OWNER_GROUPS = ("admin",)
@@ -23,7 +24,7 @@ def open_authenticator(settings: CoreSettings) -> Authenticator:
                 hint="use auth: auto, file:<path> or keys, or listen on 127.0.0.1",
             )
         return Authenticator((), open_to_anyone=True)
-    return Authenticator(principals(settings))
+    return Authenticator(principals(settings), further=LiveKeys(settings.keys_file()).valid)
 
 
 def principals(settings: CoreSettings) -> list[Principal]:

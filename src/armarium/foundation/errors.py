@@ -113,6 +113,12 @@ class ResponseTooLarge(ArmariumError):
     code, http_status = "RESPONSE_TOO_LARGE", 400
 
 
+class NotPermitted(ArmariumError):
+    """The caller's key does not permit this: another capability, or a change with a read-only key."""
+
+    code, security, http_status = "NOT_PERMITTED", True, 403
+
+
 class NotInGroup(ArmariumError):
     """The caller is in none of the groups that are allowed to do this."""
 

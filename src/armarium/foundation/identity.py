@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,19 @@ class Principal:
     username: str
     groups: tuple[str, ...]
     apikey_hash: str
+    capabilities: frozenset[str] | None = None
+    """The capabilities that the caller may use; None means all."""
+    read_only: bool = False
+    """Whether the caller may use only tools that change nothing."""
+    requests_per_second: float | None = None
+    """The rate limit of this caller instead of the server's."""
+    calls_in_flight: int | None = None
+    """The concurrent calls of this caller instead of the server's limit."""
+
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether the key permits every tool."""
+        return self.capabilities is None and not self.read_only
 
 
 def key_hash(key: str) -> str:
@@ -37,9 +50,17 @@ LOCAL = Principal("local", (), key_hash(""))
 class Authenticator:
     """Finds the principal of a bearer key."""
 
-    def __init__(self, principals: Sequence[Principal], *, open_to_anyone: bool = False) -> None:
-        self._principals = tuple((principal.apikey_hash.encode(), principal) for principal in principals)
+    def __init__(
+        self,
+        principals: Sequence[Principal],
+        *,
+        open_to_anyone: bool = False,
+        further: Callable[[], Sequence[tuple[str, Principal]]] = lambda: (),
+    ) -> None:
+        self._principals = [(principal.apikey_hash, principal) for principal in principals]
         self._open_to_anyone = open_to_anyone
+        self._further = further
+        """Keys that change while the server runs, as hashes with their principals."""
 
     def identify(self, key: str | None) -> Principal | None:
         """The principal, or None if the key is missing or wrong."""
@@ -50,8 +71,8 @@ class Authenticator:
         presented = key_hash(key).encode()
         found: Principal | None = None
         # Compare every key, so that the time reveals nothing about the keys.
-        for known, principal in self._principals:
-            if hmac.compare_digest(known, presented):
+        for known, principal in (*self._principals, *self._further()):
+            if hmac.compare_digest(known.encode(), presented):
                 found = principal
         return found
 

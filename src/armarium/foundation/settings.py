@@ -187,6 +187,10 @@ class CoreSettings(Section):
             return Path(home) / "armarium"
         return Path(self.state_dir).expanduser()
 
+    def keys_file(self) -> Path:
+        """The file of the keys that `armarium keys` manages."""
+        return self.state_path() / "keys.json"
+
     def audit_file(self) -> Path:
         """The file of the audit log."""
         return Path(self.audit.file).expanduser() if self.audit.file else self.state_path() / "audit.sqlite"

@@ -160,6 +160,8 @@ class ToolSpec:
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    runs_tools: bool = False
+    """Whether it only runs other tools, each of which is checked as a call of its own."""
     is_search: bool = False
     """Whether calls count as searches, whose concurrency is limited for each caller."""
     content_fields: frozenset[str] = frozenset()

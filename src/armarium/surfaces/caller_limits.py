@@ -58,11 +58,13 @@ class CallsInFlight:
         self.search_slots = PerCaller(partial(anyio.Semaphore, limits.searches_in_flight, fast_acquire=True))
         """A search runs in a turn of its caller: it waits only for searches of the same caller."""
 
-    def enter(self, caller: str) -> None:
-        """Count a call; raises `TooManyCalls`. Every call that enters must leave."""
-        if self._calls[caller] >= self._max_calls:
+    def enter(self, caller: str, max_calls: int | None = None) -> None:
+        """Count a call; raises `TooManyCalls` above the limit, which `max_calls` replaces. Every call that enters must
+        leave."""
+        most = max_calls or self._max_calls
+        if self._calls[caller] >= most:
             raise TooManyCalls(
-                f"you already have {self._max_calls} calls in flight",
+                f"you already have {most} calls in flight",
                 hint="wait for one of them to end",
                 limit="calls_in_flight",
                 retry_after_ms=_RETRY_AFTER_MS,

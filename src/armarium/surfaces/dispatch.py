@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import anyio
 
+from armarium.foundation.access import may_call, require_permission
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.cancellation import Cancellation, ProgressListener, Stopped
 from armarium.foundation.errors import (
@@ -73,6 +74,11 @@ class Dispatcher:
     def tools(self) -> list[tuple[str, ToolSpec]]:
         """Every fixed tool, with its capability."""
         return [(prepared.capability, prepared.tool) for prepared in self._tools.values()]
+
+    def permits(self, principal: Principal, tool: str) -> bool:
+        """Whether the caller may use this fixed tool."""
+        prepared = self._tools[tool]
+        return may_call(principal, prepared.capability, prepared.tool)
 
     async def outcome(
         self,
@@ -150,7 +156,7 @@ class Dispatcher:
     async def _admitted(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         """Run the call and count it as in flight for its caller."""
         try:
-            self._in_flight.enter(call.caller)
+            self._in_flight.enter(call.caller, call.principal.calls_in_flight)
         except ArmariumError as error:
             work.recorded = count_arguments(work.arguments)
             return _failure(prepared.tool, error)
@@ -162,6 +168,7 @@ class Dispatcher:
     async def _run(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         tool, arguments = prepared.tool, work.arguments
         try:
+            require_permission(call.principal, prepared.capability, tool)
             given = await self._checked(work, prepared, call)
             with _deadline(tool.deadline_s(given) or self._default_deadline_s):
                 if tool.is_search:

@@ -26,6 +26,8 @@ from armarium.surfaces.json_threads import set_json_caller
 from armarium.surfaces.origins import AllowedOrigins, names_loopback
 from armarium.surfaces.request_body import BodyReader
 
+_BURST_S = 4
+"""How many seconds' worth of requests a key with a rate of its own may send at once."""
 _MAX_RATE_DELAY_S = 1.0
 """How long the rate limit delays a request. A caller that waits for each response is slowed down, never rejected."""
 
@@ -71,6 +73,8 @@ class Gate:
         self._metrics = metrics
         self._has_session = has_session
         self._rate_limit = None if rate is None else RateLimit(rate, limits.request_burst, TooManyCalls)
+        self._own_rate_limits: dict[float, RateLimit] = {}
+        """The limits of keys that have a rate of their own, by that rate."""
         self._bodies = BodyReader(max_body_bytes, limits, timeout_s=body_timeout_s)
         self.max_values = limits.max_values
         """The most values that the JSON of a body may have."""
@@ -142,7 +146,7 @@ class Gate:
             # An invented session id must not create a new caller with limits of its own.
             session = headers.get(b"mcp-session-id", b"").decode("latin-1")
             limited = replace(caller, session=session) if self._has_session(session) else caller
-        await self._apply_rate_limit(limited.id)
+        await self._apply_rate_limit(limited.id, caller.principal.requests_per_second)
         return caller, limited.id
 
     def _identify(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
@@ -169,13 +173,19 @@ class Gate:
         if not is_own and not self.allowed_origins.allow(name):
             raise HttpError(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
 
-    async def _apply_rate_limit(self, limit_key: str) -> None:
-        """Delay the request of a caller that sends too fast, or reject it."""
+    async def _apply_rate_limit(self, limit_key: str, own_rate: float | None) -> None:
+        """Delay the request of a caller that sends too fast, or reject it. A key can have a rate of its own."""
         set_json_caller(limit_key)
-        if self._rate_limit is None:
+        limit = self._rate_limit
+        if own_rate is not None:
+            limit = self._own_rate_limits.get(own_rate)
+            if limit is None:
+                limit = RateLimit(own_rate, math.ceil(own_rate * _BURST_S), TooManyCalls)
+                self._own_rate_limits[own_rate] = limit
+        if limit is None:
             return
         try:
-            wait_s = self._rate_limit.reserve(limit_key, _MAX_RATE_DELAY_S)
+            wait_s = limit.reserve(limit_key, _MAX_RATE_DELAY_S)
         except TooManyCalls as error:
             wait_ms: int = error.details["retry_after_ms"]
             headers, details = {"retry-after": str(math.ceil(wait_ms / 1000))}, {"retry_after_ms": wait_ms}

@@ -16,6 +16,7 @@ from armarium.command_line.host import CommandGroups
 from armarium.command_line.options import CONFIG_FILE, AsJson, ConfigFile, LogLevel
 from armarium.command_line.output import FAILED, Misuse, report, show, show_json
 from armarium.surfaces.cli.host import Host
+from armarium.surfaces.cli.keys import keys_app
 
 # Commands import what they need when they run: a server must start within a second, and most commands need little.
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
+app.add_typer(keys_app, name="keys")
 for _manifest in MANIFESTS:
     _manifest.add_commands(CommandGroups(app, config_app))
 

@@ -82,12 +82,16 @@ def mcp_server(
 
     def listed(principal: Principal) -> list[types.Tool]:
         described = [provided.get(tool) for tool in tool_providers.tools_for(principal)]
-        return [*fixed, *(tool for tool in described if tool is not None)]
+        permitted = (tool for tool in fixed if dispatcher.permits(principal, tool.name))
+        return [*permitted, *(tool for tool in described if tool is not None)]
 
     changes = ToolChanges(tool_providers, listed)
 
     async def list_tools(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed(_caller(context).principal)) if tool_providers else fixed_list
+        principal = _caller(context).principal
+        if not tool_providers and principal.is_unrestricted:
+            return fixed_list
+        return types.ListToolsResult(tools=listed(principal))
 
     async def listen(
         context: _Context, params: types.SubscriptionsListenRequestParams

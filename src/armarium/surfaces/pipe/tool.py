@@ -81,6 +81,7 @@ def pipe_tool(limits: PipeLimits, call_limits: CallLimits) -> ToolSpec:
         title="Run several tools",
         destructive=True,
         open_world=True,
+        runs_tools=True,
         # The arguments of steps can be content or secrets. Each step is recorded with its own redaction.
         content_fields=frozenset({"spec", "vars", "steps", "return"}),
     )

@@ -1,0 +1,178 @@
+"""`armarium keys`: adds, lists, rotates and revokes the keys of callers. Running servers notice each change."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from armarium.command_line.options import AsJson, ConfigFile, settings_file
+from armarium.command_line.output import Misuse, say, show, show_json
+
+if TYPE_CHECKING:
+    from armarium.foundation.keys import KeyFile, StoredKey
+
+keys_app = typer.Typer(rich_markup_mode=None)
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"(\d+)([smhdw])")
+_PLAIN = "{name:<24} {access:<6} {groups:<24} {capabilities:<24} {expires}"
+
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the caller in the audit log and in access rules.")]
+
+
+@keys_app.callback(invoke_without_command=True)
+def keys(context: typer.Context) -> None:
+    """Give each caller a key of their own.
+
+    \b
+    armarium keys add laptop --capability sandbox --read-only
+    armarium keys add ops --group admin --expires 90d
+    armarium keys rotate laptop --grace 1h
+    """
+    if context.invoked_subcommand is None:
+        show(context.get_help())
+
+
+@keys_app.command()
+def add(
+    name: Name,
+    group: Annotated[
+        list[str] | None, Option(metavar="GROUP", help="Group of the caller; repeat it for several.")
+    ] = None,
+    capability: Annotated[
+        list[str] | None,
+        Option(metavar="CAPABILITY", help="Capability that the key may use; repeat it for several. [default: all]"),
+    ] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Only tools that change nothing.")] = False,
+    expires: Annotated[
+        str | None, Option(metavar="WHEN", help="When the key ends: in 12h or 90d, or a date (ISO 8601).")
+    ] = None,
+    requests_per_second: Annotated[
+        float | None, Option(metavar="N", help="Rate limit of this key, instead of the server's.")
+    ] = None,
+    calls_in_flight: Annotated[
+        int | None, Option(metavar="N", help="Concurrent calls of this key, instead of the server's limit.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a key and print its secret, which is shown only once.
+
+    The secret alone goes to standard output, so that a script can store it.
+    """
+    from armarium.assembly import MANIFESTS
+
+    known = [manifest.name for manifest in MANIFESTS]
+    for each in capability or ():
+        if each not in known:
+            raise Misuse(f"--capability: there is no {each}", hint=f"one of {', '.join(known)}")
+    stored, secret = _key_file(config).add(
+        name,
+        groups=tuple(group or ()),
+        capabilities=tuple(capability) if capability else None,
+        access="read" if read_only else "write",
+        expires_at=_moment(expires),
+        requests_per_second=requests_per_second,
+        calls_in_flight=calls_in_flight,
+    )
+    _show_secret(stored, secret, as_json=as_json)
+
+
+@keys_app.command("list")
+def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """List the keys. Their secrets are not stored and cannot be listed."""
+    stored = _key_file(config).read()
+    if as_json:
+        show_json([_described(key) for key in stored])
+        return
+    if not stored:
+        say("there are no keys; `armarium keys add NAME` makes one")
+        return
+    show(_PLAIN.format(name="NAME", access="ACCESS", groups="GROUPS", capabilities="CAPABILITIES", expires="EXPIRES"))
+    for key in stored:
+        described = _described(key)
+        ends = "expired" if described["expired"] else described["expires_at"] or "never"
+        capabilities = ",".join(key.capabilities) if key.capabilities else "all"
+        groups = ",".join(key.groups) or "-"
+        show(_PLAIN.format(name=key.name, access=key.access, groups=groups, capabilities=capabilities, expires=ends))
+
+
+@keys_app.command()
+def rotate(
+    name: Name,
+    grace: Annotated[
+        str | None, Option(metavar="DURATION", help="How long the old secret stays valid: 10m, 1h, 1d. [default: not]")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the secret of a key and print the new one. The caller keeps their files and rights."""
+    stored, secret = _key_file(config).rotate(name, grace=_duration(grace, "--grace") if grace else timedelta(0))
+    _show_secret(stored, secret, as_json=as_json)
+
+
+@keys_app.command()
+def revoke(name: Name, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Remove a key. Its next request is refused; calls in progress finish."""
+    revoked = _key_file(config).revoke(name)
+    if as_json:
+        show_json({"revoked": revoked.name})
+    else:
+        say(f"revoked {revoked.name}")
+
+
+def _key_file(config: Path | None) -> KeyFile:
+    from armarium.foundation.keys import KeyFile
+    from armarium.foundation.settings_loader import load_settings
+    from armarium.settings import Settings
+
+    return KeyFile(load_settings(Settings, settings_file(config), environ=os.environ).keys_file())
+
+
+def _show_secret(key: StoredKey, secret: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json(_described(key) | {"key": secret})
+        return
+    say(f"the key of {key.name}, shown only once; send it as `Authorization: Bearer …`")
+    show(secret)
+    if sys.stdout.isatty():
+        say("running servers accept it now")
+
+
+def _described(key: StoredKey) -> dict[str, Any]:
+    from armarium.foundation.keys import utc_now
+
+    hidden = {"key_sha256", "identity", "previous_sha256"}
+    return key.model_dump(mode="json", exclude=hidden) | {"expired": key.is_expired(utc_now())}
+
+
+def _moment(text: str | None) -> datetime | None:
+    from armarium.foundation.keys import utc_now
+
+    if text is None:
+        return None
+    if _DURATION.fullmatch(text):
+        return utc_now() + _duration(text, "--expires")
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise Misuse(f"--expires: {text!r} is not a time", hint="write 12h, 90d, or 2027-01-31T08:00") from None
+    if moment <= utc_now():
+        raise Misuse("--expires: that is in the past")
+    return moment
+
+
+def _duration(text: str, option: str) -> timedelta:
+    try:
+        if match := _DURATION.fullmatch(text):
+            return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    except OverflowError:
+        pass
+    raise Misuse(f"{option}: {text!r} is not a duration", hint="write 10m, 1h or 90d")
