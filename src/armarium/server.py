@@ -91,7 +91,15 @@ class Server:
             paths |= {f"/mcp/{each.name}": self.mcp_server(each.name) for each in self.capabilities}
             routes = [(each.name, each.routes) for each in self.capabilities if each.routes]
         api = JsonApi(routes, self.dispatcher, gate, self.events) if routes else None
-        return McpApp(paths, gate, open_sessions, self.metrics, beside=api, not_ready=self._not_ready)
+        return McpApp(
+            paths,
+            gate,
+            open_sessions,
+            self.metrics,
+            beside=api,
+            not_ready=self._not_ready,
+            metrics_groups=self.settings.security.metrics_groups,
+        )
 
     def _not_ready(self) -> list[str]:
         return [each.name for each in self.capabilities if not each.is_ready()]

@@ -37,7 +37,7 @@ class StoreUser:
 
 def store_config(directory: Path, store: Mapping[str, Any], users: Sequence[StoreUser]) -> Path:
     """The file of settings of a server that keeps its state in the directory."""
-    keys = [{"username": user.username, "key_sha256": user.tenant} for user in users]
+    keys = [{"username": user.username, "groups": ["metrics"], "key_sha256": user.tenant} for user in users]
     return write_config(
         directory,
         {

@@ -8,11 +8,8 @@ from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
-from armarium.foundation.keys import LiveKeys
+from armarium.foundation.keys import KeyFile, LiveKeys
 from armarium.foundation.settings import CoreSettings
-
-OWNER_GROUPS = ("admin",)
-"""The groups of the only caller of a server that has a single token."""
 
 
 def open_authenticator(settings: CoreSettings) -> Authenticator:
@@ -33,13 +30,17 @@ def principals(settings: CoreSettings) -> list[Principal]:
     if security.auth == "none":
         return [ANYONE]
     if security.auth == "keys":
-        if not security.keys:
-            raise ConfigError("security.auth is keys, but security.keys is empty", hint="add at least one caller")
+        if not security.keys and not KeyFile(settings.keys_file()).read():
+            raise ConfigError(
+                "security.auth is keys, but there is no key",
+                hint="add one with `armarium keys add NAME`, or to security.keys",
+            )
         return [Principal(key.username, key.groups, key.key_sha256) for key in security.keys]
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
-    return [Principal("owner", OWNER_GROUPS, key_hash(token))]
+    # In no group: client files carry this token, so it must not administer anything.
+    return [Principal("owner", (), key_hash(token))]
 
 
 def token_path(settings: CoreSettings) -> Path | None:

@@ -81,7 +81,9 @@ class SecuritySettings(Section):
     """`auto`: one token, generated at the first start; `file:<path>`: the token in that file; `keys`: the list `keys`;
     `none`: no authentication, on a loopback address only."""
     keys: tuple[KeySettings, ...] = ()
-    """Callers and their keys, for `auth: keys`."""
+    """Callers and their keys, for `auth: keys`. `armarium keys` adds further ones, in every mode except `none`."""
+    metrics_groups: tuple[str, ...] = ("metrics", "admin")
+    """Groups that may read `/metrics`. With `auth: none` everyone may."""
 
 
 class SessionSettings(Section):

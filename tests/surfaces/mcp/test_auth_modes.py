@@ -11,6 +11,7 @@ import pytest
 from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
+from armarium.foundation.keys import KeyFile
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from support.mcp_messages import calling, http_client, open_session, opening, serving
@@ -31,7 +32,7 @@ def test_auto_makes_one_token_for_its_owner_alone_and_keeps_it(tmp_path: Path) -
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     principal = callers.identify(token)
     assert principal is not None
-    assert (principal.username, principal.groups, principal.apikey_hash) == ("owner", ("admin",), key_hash(token))
+    assert (principal.username, principal.groups, principal.apikey_hash) == ("owner", (), key_hash(token))
     assert callers.identify(None) is None
     assert callers.identify(token + "x") is None
     assert open_authenticator(chosen).identify(token) == principal, "the next start takes the same one"
@@ -70,8 +71,16 @@ def test_none_is_refused_where_others_can_reach_the_server(tmp_path: Path, host:
 
 
 def test_keys_need_at_least_one_caller(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"security\.keys is empty"):
+    with pytest.raises(ConfigError, match="there is no key"):
         open_authenticator(settings(tmp_path, "keys"))
+
+
+def test_a_key_of_the_key_file_is_a_caller_too(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, "keys")
+    _, secret = KeyFile(chosen.keys_file()).add("ada", groups=("poets",))
+    principal = open_authenticator(chosen).identify(secret)
+    assert principal is not None
+    assert (principal.username, principal.groups) == ("ada", ("poets",))
 
 
 async def test_keys_tell_every_caller_by_name_and_groups(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -15,8 +15,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
+from armarium.foundation.errors import NotInGroup
+from armarium.foundation.identity import ANYONE
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate, GatedApp
+from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.http_responses import respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
@@ -54,10 +57,12 @@ class McpApp:
         beside: HttpSurface | None = None,
         not_ready: Callable[[], Sequence[str]] = lambda: (),
         keep_alive_s: float = 15.0,
+        metrics_groups: Collection[str] = (),
     ) -> None:
         self._gate = gate
         self._sessions = sessions
         self._metrics = metrics
+        self._metrics_groups = frozenset(metrics_groups)
         self._beside = beside
         self._not_ready = not_ready
         self._endpoints = [
@@ -115,8 +120,12 @@ class McpApp:
         return PlainTextResponse("ok")
 
     async def _serve_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The metrics show what callers do, so they require a key."""
-        await self._gate.admit_reader(scope)
+        """The metrics show what all callers do, so they require a group."""
+        principal = (await self._gate.admit_reader(scope)).principal
+        required = self._metrics_groups
+        if required and principal is not ANYONE and not required.intersection(principal.groups):
+            message = f"/metrics requires one of these groups: {', '.join(sorted(required))}"
+            raise HttpError(403, message, reason=NotInGroup.code)
         content_type = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         await respond(send, 200, self._metrics.exposition(), content_type)
 

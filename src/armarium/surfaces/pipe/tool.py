@@ -34,7 +34,7 @@ _INPUT: Json = {
     "type": "object",
     "properties": {
         "spec": {
-            "type": ["object", "string"],
+            "anyOf": [{"type": "object"}, {"type": "string"}],
             "description": "The whole spec, as an object or as JSON text, instead of the members below.",
         },
         "vars": {"type": "object", "description": "Values that steps refer to as `vars.NAME`."},
@@ -44,12 +44,14 @@ _INPUT: Json = {
     },
     "additionalProperties": False,
 }
-_ERROR: Json = {"type": ["object", "null"], "description": "The first error, with its `code` and `message`."}
 _OUTPUT: Json = {
     "type": "object",
     "properties": {
         "ok": {"type": "boolean"},
-        "error": _ERROR,
+        "error": {
+            "anyOf": [{"type": "object"}, {"type": "null"}],
+            "description": "The first error, with its `code` and `message`.",
+        },
         "result": {"description": "What `return` yields."},
         "steps": {
             "type": "object",

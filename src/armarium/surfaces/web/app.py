@@ -116,7 +116,10 @@ class JsonApi:
         """Run the call of a request. If it is cancelled, it still has an outcome."""
         name, in_path = route.tool.name, scope["path_params"]
         if not route.admits(caller.principal):
-            denial = NotInGroup("this is for members of certain groups only", hint="ask the operator of the server")
+            denial = NotInGroup(
+                "this is for members of certain groups only",
+                hint="ask the operator for a key in one of them (`armarium keys add NAME --group GROUP`)",
+            )
             return self._dispatcher.reject(caller, name, in_path, denial)
         try:
             arguments = await arguments_of(route, in_path, scope["query_string"], body, self._gate.max_values)
