@@ -132,7 +132,7 @@ async def test_every_tool_does_its_work(client: ToolClient) -> None:
     listed = {tool.name: tool for tool in (await client.mcp.list_tools()).tools}
     assert set(listed) == {
         *("file_stat", "file_read", "file_write", "file_delete", "file_rename", "file_list", "file_search"),
-        *("file_history", "file_restore"),
+        *("file_history", "file_restore", "mcp_pipe"),
     }
     assert all(tool.output_schema for tool in listed.values())
 

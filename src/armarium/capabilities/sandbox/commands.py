@@ -130,5 +130,7 @@ def _as_core(settings_type: type[CoreSettings], flat: FilesystemSettings) -> Cor
             **sections,
             **({"state_dir": flat.state_dir} if flat.state_dir else {}),
             "sandbox": SandboxSettings.model_construct(**sandbox),
+            # The contract names all tools of this program.
+            "pipe": {"enabled": False},
         }
     )
