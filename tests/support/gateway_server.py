@@ -21,6 +21,8 @@ from support.waiting import eventually
 
 Json = dict[str, Any]
 USERS = {"anna": ["users"], "guest": [], "root": ["admin"]}
+ALLOWED: Json = {"admin_commands": [sys.executable, "x"], "variables": ["HOME"]}
+"""The programs and variables that entries sent through the API may use."""
 HOSTILE: Json = {"command": sys.executable, "args": ["-I", str(Path(hostile_upstream.__file__))]}
 
 
@@ -78,7 +80,7 @@ def started(base: Path, **gateway: Any) -> Generator[GatewayServer]:
         "state_dir": str(base / "state"),
         "server": {"port": 0},
         "security": {"auth": "keys", "keys": keys},
-        "gateway": {"config_dir": str(base / "config"), **gateway},
+        "gateway": {"config_dir": str(base / "config"), **ALLOWED, **gateway},
     }
     command = [installed_command("armarium"), "serve", "--config", str(write_config(base, settings))]
     with ServerProcess(command) as process:

@@ -63,7 +63,7 @@ async def watched(config_dir: Path) -> AsyncGenerator[Watched]:
 
 async def test_a_change_by_an_administrator_is_published_once(tmp_path: Path) -> None:
     async with watched(tmp_path) as watcher:
-        administration = Administration(watcher.servers)
+        administration = Administration(watcher.servers, [ENTRY["command"]])
         for number in (1, 2):
             entry = ENTRY | {"description": f"number {number}"}
             await administration.put_server(Call(ANNA), PutServerArgs(server="one", kind="generic", entry=entry))

@@ -13,7 +13,7 @@ import pytest
 
 from support.client import connected
 from support.gateway_server import HOSTILE, TIMEOUT_S, GatewayServer, Json, headers_of, rag_entry, started
-from support.server import installed_command
+from support.server import ServerProcess, installed_command, write_config
 from support.waiting import eventually
 
 CANARY = "canary-live-77aa-never-shown"
@@ -83,6 +83,62 @@ async def test_administrators_change_servers_and_hints_and_nobody_else_does(serv
         assert told(admin.delete("/admin/mcp/servers/odd"))["removed"] == ["odd"]
         told(admin.get("/admin/mcp/servers/odd"), 404)
     assert CANARY not in "\n".join(map(str, server.process.log))
+
+
+def test_the_token_of_client_files_administers_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    entry = {"command": "/bin/sh", "args": ["-c", f"id > {marker}"]}
+    settings = {"state_dir": str(tmp_path / "state"), "server": {"port": 0}, "gateway": {}}
+    command = [installed_command("armarium"), "serve", "--config", str(write_config(tmp_path, settings))]
+    with ServerProcess(command) as process:
+        token = (tmp_path / "state" / "secret.token").read_text().strip()
+        with httpx.Client(base_url=f"{process.url}/api", headers={"authorization": f"Bearer {token}"}) as agent:
+            for method, path in (
+                *(("GET", path) for path in ("", "/schema", "/servers/x")),
+                *(("POST", "/reload"), ("PUT", "/servers/x?kind=generic"), ("DELETE", "/servers/x")),
+                *(("PUT", "/servers/x/sources/y"), ("DELETE", "/servers/x/sources/y")),
+            ):
+                body = {"json": entry} if method == "PUT" else {}
+                assert agent.request(method, f"/admin/mcp{path}", **body).status_code == 403, path
+            assert agent.get(f"{process.url}/metrics").status_code == 403
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "/bin/sh", "args": ["-c", "id"]},
+        {"command": "sh"},
+        {"command": "./x"},
+        {"command": "x ", "enabled": False},
+        {"command": "/bin/sh", "enabled": False},
+    ],
+)
+def test_administrators_start_no_program_that_the_operator_has_not_allowed(tmp_path: Path, entry: Json) -> None:
+    with started(tmp_path, admin_commands=["x"]) as server, server.api("root") as admin:
+        refused = told(admin.put("/admin/mcp/servers/odd?kind=generic", json=entry), 403)
+        assert "gateway.admin_commands" in str(refused)
+        assert not (server.config / "overrides" / "mcp.json").exists()
+
+
+def test_an_entry_of_the_file_keeps_its_program_but_gets_no_other_one(tmp_path: Path) -> None:
+    with started(tmp_path, admin_commands=[]) as server, server.api("root") as admin:
+        entry = {"command": "y", "args": ["--serve"], "enabled": False}
+        server.write("mcp.json", {"odd": entry})
+        told(admin.post("/admin/mcp/reload"))
+        told(admin.put("/admin/mcp/servers/odd?kind=generic", json=entry | {"description": "odd"}))
+        for change in ({"args": ["--evil"]}, {"env": {"LD_PRELOAD": "/tmp/x.so"}}, {"cwd": "/tmp"}, {"command": "z"}):
+            told(admin.put("/admin/mcp/servers/odd?kind=generic", json=entry | change), 403)
+
+
+def test_an_entry_uses_only_listed_variables_of_the_environment(tmp_path: Path) -> None:
+    with started(tmp_path, variables=["HOME"]) as server, server.api("root") as admin:
+        for name in ("PATH", "AWS_SECRET_ACCESS_KEY"):
+            entry = {"url": "https://host.invalid/mcp", "headers": {"x": f"${{{name}}}"}}
+            refused = told(admin.put("/admin/mcp/servers/far?kind=generic", json=entry), 422)
+            assert "gateway.variables" in str(refused)
+        entry = {"url": "https://host.invalid/mcp", "headers": {"x": "${HOME}"}}
+        told(admin.put("/admin/mcp/servers/far?kind=generic", json=entry))
 
 
 async def test_administrators_are_shown_no_secret_of_a_command_or_an_address_and_lose_none(

@@ -115,7 +115,8 @@ async def test_a_call_that_does_not_end_is_cut_short_told_so_and_on_record(
             server.signal(signal.SIGTERM)
             code, took_s = await server.ended()
     assert code == 0
-    assert took_s > 0.5
+    if grace != "0":
+        assert took_s > 0.5, "the call had time to end"
     assert answers[0].json()["error"]["message"] == "Request cancelled"
     records = [record for _, record in read_records(trail, AuditFilter(), last=9)]
     assert (records[-1].tool, records[-1].path, records[-1].outcome) == (tool, None, "error")

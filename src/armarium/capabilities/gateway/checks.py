@@ -12,7 +12,13 @@ from armarium.capabilities.gateway.config.files import (
     read_server_config,
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
-from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySettings, config_directory, is_enabled
+from armarium.capabilities.gateway.settings import (
+    FEATURE_VARIABLE,
+    GatewaySettings,
+    config_directory,
+    is_enabled,
+    usable_variables,
+)
 from armarium.capability import CheckResult, Facilities
 
 
@@ -30,7 +36,7 @@ def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[C
         yield CheckResult("gateway servers", "warn", detail, hint)
         return
     try:
-        config = read_server_config(directory)
+        config = read_server_config(directory, usable_variables(section))
     except ServerConfigInvalid as error:
         for problem in error.problems:
             yield CheckResult("gateway servers", "fail", problem, "correct the file")

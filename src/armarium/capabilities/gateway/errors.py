@@ -60,6 +60,13 @@ class UpstreamRefused(GatewayError):
     code = "backend_refused"
 
 
+class ProgramNotAllowed(GatewayError):
+    """An entry that was sent through the API would start a program which the operator has not allowed."""
+
+    code, security, http_status = "program_not_allowed", True, 403
+    contract_code = "unauthorized_user"
+
+
 class ServerConfigInvalid(GatewayError):
     """The server configuration is invalid and was not applied."""
 

@@ -25,6 +25,7 @@ from armarium.capabilities.gateway.settings import (
     config_directory,
     secret_value,
     token_secret,
+    usable_variables,
 )
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
@@ -66,7 +67,13 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         if not has_config_folder(directory):
             # Not an error, since the gateway has sources of its own; but the directory may be misspelled.
             _log.warning("no server configuration found", extra={"config_dir": str(directory)})
-        servers = LiveServers(directory, upstreams, facilities.events, admin_group=settings.admin_group)
+        servers = LiveServers(
+            directory,
+            upstreams,
+            facilities.events,
+            admin_group=settings.admin_group,
+            environ=usable_variables(settings),
+        )
         per_minute = settings.limits.rate_per_minute
         rate_limit = None if per_minute is None else RateLimit(per_minute / 60, per_minute, TooManyCalls)
         tool_provider = ProxyToolProvider(servers, rate_limit)
@@ -83,7 +90,7 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         tools = bind_rag_tools(gateway, rate_limit)
         routes = [
             *gateway_routes([*tools, *bind_session_tools(gateway)]),
-            *administration_routes(Administration(servers), admin_group=settings.admin_group),
+            *administration_routes(Administration(servers, settings.admin_commands), admin_group=settings.admin_group),
         ]
         try:
             yield Capability("gateway", tools, _INSTRUCTIONS, routes, tool_provider)

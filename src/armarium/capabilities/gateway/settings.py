@@ -109,6 +109,11 @@ class GatewaySettings(Section):
     """Whether changes to those files are applied while the server runs."""
     admin_group: str = Field(default="admin", min_length=1)
     """Members of this group may administer the servers."""
+    variables: tuple[str, ...] = ()
+    """The environment variables that `${NAME}` in an entry may use. Others stay secret, whoever writes an entry."""
+    admin_commands: tuple[str, ...] = ()
+    """The programs that an administrator may start through the API, as the entry's `command`. By default none: a
+    program runs with the rights of the server. Entries in the files may start any program."""
     own_sources: bool = True
     """Whether the corpus and the caller's own projects in the store are offered as sources."""
     limits: GatewayLimits = GatewayLimits()
@@ -121,6 +126,11 @@ def is_enabled(settings: GatewaySettings, environ: Mapping[str, str] | None = No
     """Whether both the settings and the environment enable the three tools."""
     value = (os.environ if environ is None else environ).get(FEATURE_VARIABLE, "").strip().lower()
     return settings.enabled and value not in _OFF
+
+
+def usable_variables(settings: GatewaySettings) -> dict[str, str]:
+    """The environment variables that entries may use."""
+    return {name: os.environ[name] for name in settings.variables if name in os.environ}
 
 
 def config_directory(settings: GatewaySettings) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
@@ -22,7 +22,7 @@ from armarium.capabilities.gateway.config.files import (
     resolve_entries,
 )
 from armarium.capabilities.gateway.config.schema import server_config_schema
-from armarium.capabilities.gateway.errors import InvalidSource, ServerConfigInvalid
+from armarium.capabilities.gateway.errors import InvalidSource, ProgramNotAllowed, ServerConfigInvalid
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.routes import Route
@@ -67,8 +67,9 @@ class Administration:
     """The tools of administrators. Changes are written to the overrides, so that shipped defaults stay unchanged, and
     apply immediately."""
 
-    def __init__(self, servers: LiveServers) -> None:
+    def __init__(self, servers: LiveServers, allowed_commands: Collection[str] = ()) -> None:
         self._servers = servers
+        self._allowed_commands = allowed_commands
         self._lock = anyio.Lock()
 
     async def servers(self, call: Call, args: NoArgs) -> Json:
@@ -110,9 +111,23 @@ class Administration:
                 problems = [f"`{name}.{place}` is masked, but there is no current value for it" for place in places]
                 hint = "send the value itself, or ${NAME} for an environment variable"
                 raise ServerConfigInvalid(problems[0], problems=tuple(problems), hint=hint)
-            entries[name] = parse_entry(name, unmasked)
+            entry = parse_entry(name, unmasked)
+            self._check_program(entry, current)
+            entries[name] = entry
 
         return await self._change(args.kind, put)
+
+    def _check_program(self, entry: ServerEntry, current: ServerEntry | None) -> None:
+        """Refuse an entry that would start a program which the operator has not allowed. One that starts exactly what
+        the current entry starts is not new."""
+        if entry.command is None or entry.command in self._allowed_commands:
+            return
+        program = (entry.command, entry.args, entry.env, entry.cwd)
+        if current is None or program != (current.command, current.args, current.env, current.cwd):
+            raise ProgramNotAllowed(
+                "this entry starts a program, which the API may not do",
+                hint="add the command to `gateway.admin_commands`, or the entry to the configuration file",
+            )
 
     async def delete_server(self, call: Call, args: ServerArgs) -> Json:
         """Delete a server; calls in flight may finish."""
@@ -149,10 +164,10 @@ class Administration:
         """Change the entries of one file, if the resulting configuration is valid as a whole."""
         async with self._lock:
             directory = self._servers.config_dir
-            config = await to_thread.run_sync(read_server_config, directory)
+            config = await to_thread.run_sync(read_server_config, directory, self._servers.environ)
             entries = dict(config.entries[kind])
             change(entries)
-            resolve_entries({**config.entries, kind: entries})
+            resolve_entries({**config.entries, kind: entries}, self._servers.environ)
             schema = {SCHEMA_KEY: config.schemas[kind]} if kind in config.schemas else {}
             content = schema | {name: _entry_as_json(entry) for name, entry in sorted(entries.items())}
             file = override_file(directory, kind)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -92,8 +91,9 @@ class ServerConfig:
     """The `$schema` of each file, which editors use."""
 
 
-def read_server_config(config_dir: Path, environ: Mapping[str, str] | None = None) -> ServerConfig:
-    """Read both files by the search order. Raises `ServerConfigInvalid` with every mistake."""
+def read_server_config(config_dir: Path, environ: Mapping[str, str]) -> ServerConfig:
+    """Read both files by the search order, with the variables that entries may use. Raises `ServerConfigInvalid` with
+    every mistake."""
     entries: dict[ServerKind, Mapping[str, ServerEntry]] = {}
     origins: dict[ServerKind, str | None] = {}
     schemas: dict[ServerKind, str] = {}
@@ -178,10 +178,9 @@ def parse_entry(name: str, value: object) -> ServerEntry:
 
 
 def resolve_entries(
-    entries: Mapping[ServerKind, Mapping[str, ServerEntry]], environ: Mapping[str, str] | None = None
+    entries: Mapping[ServerKind, Mapping[str, ServerEntry]], environ: Mapping[str, str]
 ) -> dict[str, ServerSpec]:
-    """The servers by name, with `${NAME}` in their variables and headers replaced from the environment."""
-    environ = os.environ if environ is None else environ
+    """The servers by name, with `${NAME}` in their variables and headers replaced."""
     servers: dict[str, ServerSpec] = {}
     problems: list[str] = []
     for kind, named in entries.items():
@@ -190,7 +189,8 @@ def resolve_entries(
                 problems.append(f"`{name}` is in {' and in '.join(FILE_NAMES.values())}; a name must be unique")
                 continue
             problems += [
-                f"`{name}.{place}` needs the environment variable {variable}, which is not set"
+                f"`{name}.{place}` needs the environment variable {variable}, "
+                "which is not set or not listed in `gateway.variables`"
                 for place, variable in _missing_variables(entry, environ)
             ]
             servers[name] = ServerSpec(

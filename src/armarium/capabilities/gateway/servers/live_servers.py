@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class LiveServers:
         events: Events,
         *,
         admin_group: str,
+        environ: Mapping[str, str] | None = None,
         check_s: float = 1.0,
         settle_s: float = 0.2,
     ) -> None:
@@ -44,6 +45,8 @@ class LiveServers:
         self.upstreams = upstreams
         self._events = events
         self._admins = frozenset({admin_group})
+        self.environ = environ or {}
+        """The environment variables that entries may use."""
         self._check_s = check_s
         self._settle_s = settle_s
         self._lock = anyio.Lock()
@@ -66,7 +69,7 @@ class LiveServers:
             # Taken before reading, so that a change during the read triggers another reload.
             self._read_signature = self.signature()
             try:
-                config = await to_thread.run_sync(read_server_config, self.config_dir)
+                config = await to_thread.run_sync(read_server_config, self.config_dir, self.environ)
             except ServerConfigInvalid as error:
                 self.last_problem = error
                 await self._events.publish(
