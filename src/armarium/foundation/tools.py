@@ -135,9 +135,10 @@ def as_json_text(result: Json) -> list[str]:
     return [orjson.dumps(result).decode()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolSpec:
-    """A tool, local or remote. Build it with `declare_tool`, `local_tool` or `remote_tool`.
+    """A tool, local or remote. Build it with `declare_tool`, `local_tool` or `remote_tool`. Two tools are never equal:
+    the server caches what it compiles for each.
 
     Arguments are validated twice. The dispatcher checks them against `input_schema`, for remote tools too: this is the
     schema that clients see, and its errors name the argument and suggest a fix. A local tool then converts them to its

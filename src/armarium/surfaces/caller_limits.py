@@ -16,43 +16,17 @@ import anyio
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.processes.memory import give_memory_back
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.tasks import PerCaller
-
-MIB = 1024 * 1024
 
 _RETRY_AFTER_MS = 1000
 _TRIM_AFTER_S = 1.0
-_MAX_VALUES = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """How large a call may be, and how many calls a caller may have in flight: `limits` in the settings."""
-
-    calls_in_flight: int = 256
-    searches_in_flight: int = 16
-    max_argument_values: int = _MAX_VALUES
-    max_argument_depth: int = 64
-    max_response_bytes: int = 64 * MIB
-    response_bytes_in_flight: int = 64 * MIB
-    total_response_bytes_in_flight: int = 256 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """The rate and the size of a caller's HTTP requests: also `limits` in the settings."""
-
-    requests_per_second: float | None = 500.0
-    request_burst: int = 2000
-    request_bytes_in_flight: int = 64 * MIB
-    total_request_bytes_in_flight: int = 256 * MIB
-    max_values: int = _MAX_VALUES
 
 
 class CallsInFlight:
     """Counts the calls of each caller. Calls above the limit are rejected; searches above theirs wait."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._max_calls = limits.calls_in_flight
         self._calls: Counter[str] = Counter()
         self.search_slots = PerCaller(partial(anyio.Semaphore, limits.searches_in_flight, fast_acquire=True))

@@ -8,7 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Collection, Generator, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -25,18 +25,18 @@ from armarium.foundation.errors import (
     ToolFailed,
     UnknownTool,
 )
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
+from armarium.surfaces.caller_limits import CallsInFlight
 from armarium.surfaces.json_text import SurrogateObject
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, count_arguments, surrogate_error
-from armarium.surfaces.tool_providers import PerToolCache, ToolProviders
+from armarium.surfaces.tool_providers import MAX_CACHED_TOOLS, ToolProviders
 from armarium.surfaces.tool_results import ResultForm, ToolResults
 
 _log = logging.getLogger("armarium.calls")
@@ -53,17 +53,18 @@ class Dispatcher:
         metrics: Metrics,
         audit: AuditLog | None,
         default_deadline_s: float | None,
-        limits: CallLimits | None = None,
+        limits: LimitSettings | None = None,
         check_answers: bool = False,
     ) -> None:
         self._tools = {tool.name: PreparedTool(capability, tool, metrics, check_answers) for capability, tool in tools}
         self.tool_providers = ToolProviders([*tool_providers], self._tools)
         """The providers of tools that change while the server runs."""
-        self._provided: dict[str, PerToolCache[PreparedTool]] = {}
+        prepare = partial(PreparedTool, metrics=metrics, is_provided=True)
+        self._prepare_provided = lru_cache(MAX_CACHED_TOOLS)(prepare)
         self._metrics = metrics
         self._recorder = CallRecorder(metrics, audit)
         self._default_deadline_s = default_deadline_s
-        self._limits = limits or CallLimits()
+        self._limits = limits or LimitSettings()
         self._in_flight = CallsInFlight(self._limits)
         self._results = ToolResults(self._limits)
         self.response_bytes = self._results.in_flight
@@ -89,8 +90,8 @@ class Dispatcher:
         `served` (None: all of them) or one that `tool_providers` offer to this caller."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
-        if prepared is None and tool_providers:
-            prepared = self._from_tool_provider(tool_providers, caller.principal, name)
+        if prepared is None and tool_providers and (found := tool_providers.find(caller.principal, name)) is not None:
+            prepared = self._prepare_provided(*found)
         work = PendingCall(caller, name, arguments, prepared)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
@@ -134,18 +135,6 @@ class Dispatcher:
         outcome = _failure(prepared.tool, error)
         self._recorder.record(PendingCall(caller, name, arguments, prepared), outcome, 0.0)
         return outcome
-
-    def _from_tool_provider(
-        self, tool_providers: ToolProviders, principal: Principal, name: str
-    ) -> PreparedTool | None:
-        found = tool_providers.find(principal, name)
-        if found is None:
-            return None
-        capability, tool = found
-        if capability not in self._provided:
-            prepare = partial(PreparedTool, capability, metrics=self._metrics, is_provided=True)
-            self._provided[capability] = PerToolCache(prepare)
-        return self._provided[capability].get(tool)
 
     async def _admitted(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         """Run the call and count it as in flight for its caller."""
