@@ -98,7 +98,11 @@ class Dispatcher:
             self._recorder.record(work, Outcome({}, error), time.perf_counter() - started)
             raise error
         cancellation = Cancellation(report)
-        run_tool = partial(self._run_for, caller, served, tool_providers)
+
+        async def run_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Json, ArmariumError | None]:
+            inner = await self.outcome(caller, name, arguments, served=served, tool_providers=tool_providers)
+            return inner.result, inner.error
+
         work.call = Call(caller.principal, cancellation, caller.credential, caller=caller.id, run_tool=run_tool)
         self._metrics.in_flight.inc()
         outcome = Outcome({}, Cancelled("the call was cancelled"))
@@ -116,18 +120,6 @@ class Dispatcher:
             seconds = time.perf_counter() - started
             asyncio.get_running_loop().call_soon(self._recorder.record, work, outcome, seconds)
         return outcome
-
-    async def _run_for(
-        self,
-        caller: Caller,
-        served: Collection[str] | None,
-        tool_providers: ToolProviders | None,
-        name: str,
-        arguments: Mapping[str, Any],
-    ) -> tuple[Json, ArmariumError | None]:
-        """Run a tool for a call in progress."""
-        outcome = await self.outcome(caller, name, arguments, served=served, tool_providers=tool_providers)
-        return outcome.result, outcome.error
 
     def reject(self, caller: Caller, name: str, arguments: Mapping[str, Any], error: ArmariumError) -> Outcome:
         """Record and return the failure of a call that its surface rejects before it runs."""

@@ -318,7 +318,7 @@ async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -
     in_flight = rig.dispatcher.response_bytes
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fill)
-        await eventually(lambda: in_flight.waiting == 1)
+        await eventually(lambda: len(in_flight.waiting) == 1)
         tasks.cancel_scope.cancel()
     (cut_short,) = kept_by
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(cut_short.__traceback__)]
