@@ -72,10 +72,9 @@ class _Program:
         if not states:
             return None
         key = frozenset(states)
-        known = self._selections.get(key)
-        if known is None:
-            known = self._selections[key] = _GlobSelection(self, key)
-        return known
+        if key not in self._selections:
+            self._selections[key] = _GlobSelection(self, key)
+        return self._selections[key]
 
 
 class _GlobSelection:
