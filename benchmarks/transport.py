@@ -27,10 +27,10 @@ from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from armarium.foundation.identity import Authenticator, Principal, key_hash
+from armarium.foundation.settings import LimitSettings, SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, local_tool
-from armarium.surfaces.caller_limits import RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
@@ -174,13 +174,13 @@ def serve(transport: str) -> None:
     tool = local_tool("echo", echo, read_only=True)
     dispatcher = Dispatcher([("benchmark", tool)], metrics=metrics, audit=None, default_deadline_s=60)
     server = mcp_server(ServerIdentity("benchmark", ""), dispatcher, [tool])
-    sessions = Sessions(inactivity_timeout_s=3600, max_lifetime_s=None, max_sessions=10, metrics=metrics)
+    sessions = Sessions(SessionSettings(max_sessions=10), metrics)
     gate = Gate(
         Authenticator((Principal("benchmark", (), key_hash(KEY)),)),
         loopback_only=True,
         max_body_bytes=1024 * 1024,
         metrics=metrics,
-        limits=RequestLimits(requests_per_second=None),
+        limits=LimitSettings(requests_per_second=None),
         has_session=sessions.has,
     )
     servers: dict[str, Callable[[], Any]] = {

@@ -20,9 +20,9 @@ from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2
 from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.settings import Settings
-from armarium.surfaces.caller_limits import CallLimits
 from armarium.surfaces.cli.main import app
 from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
@@ -110,7 +110,7 @@ def _tools() -> Generator[str]:
 def _declared_tools() -> list[tuple[str, ToolSpec]]:
     """The tools of every capability, and the one that runs several of them."""
     declared = [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]
-    return [*declared, ("pipe", pipe_tool(PipeLimits(), CallLimits()))]
+    return [*declared, ("pipe", pipe_tool(PipeLimits(), LimitSettings()))]
 
 
 def _tool(tool: ToolSpec) -> Generator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
-from typing import TypeVar
 
 from armarium.assembly import MANIFESTS
 from armarium.capability import Capability, Endpoint, Facilities, OpenCapability, ServerIdentity
@@ -14,11 +13,10 @@ from armarium.foundation.authentication import is_loopback, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator
-from armarium.foundation.settings import CoreSettings, LimitSettings
+from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import Metrics, export_traces
 from armarium.foundation.tools import ToolSpec
 from armarium.settings import configured
-from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
@@ -27,8 +25,6 @@ from armarium.surfaces.mcp.sessions import Sessions
 from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
 from armarium.surfaces.web.app import JsonApi
-
-LimitsT = TypeVar("LimitsT", CallLimits, RequestLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +62,16 @@ class Server:
     def http(self, authenticator: Authenticator, *, endpoint: Endpoint | None = None) -> McpApp:
         """The HTTP application: `/mcp` with all tools, `/mcp/<capability>` with one capability's, and the JSON API
         below `/api`; or a single endpoint."""
-        server, sessions = self.settings.server, self.settings.sessions
-        open_sessions = Sessions(
-            inactivity_timeout_s=sessions.inactivity_timeout,
-            max_lifetime_s=sessions.max_lifetime,
-            max_sessions=sessions.max_sessions,
-            max_sessions_per_caller=sessions.max_sessions_per_caller,
-            metrics=self.metrics,
-        )
+        server = self.settings.server
+        sessions = Sessions(self.settings.sessions, self.metrics)
         gate = Gate(
             authenticator,
             allowed_origins=server.allowed_origins,
             loopback_only=is_loopback(server.host),
             max_body_bytes=server.max_body_bytes,
             metrics=self.metrics,
-            limits=_limits(RequestLimits, self.settings.limits),
-            has_session=open_sessions.has,
+            limits=self.settings.limits,
+            has_session=sessions.has,
         )
         if endpoint is not None:
             paths = {endpoint.path: self.mcp_server(identity=endpoint.identity)}
@@ -94,7 +84,7 @@ class Server:
         return McpApp(
             paths,
             gate,
-            open_sessions,
+            sessions,
             self.metrics,
             beside=api,
             not_ready=self._not_ready,
@@ -145,7 +135,7 @@ async def open_server(
             metrics=facilities.metrics,
             audit=audit,
             default_deadline_s=settings.limits.call_timeout,
-            limits=_limits(CallLimits, settings.limits),
+            limits=settings.limits,
             check_answers=check_answers,
         )
         yield Server(settings, served, dispatcher, facilities.metrics, facilities.events, pipe)
@@ -166,10 +156,4 @@ def facilities_for(settings: CoreSettings, events: Events | None = None) -> Faci
 
 def _pipe_tool(settings: CoreSettings) -> ToolSpec:
     limits = PipeLimits(**{field.name: getattr(settings.pipe, field.name) for field in fields(PipeLimits)})
-    return pipe_tool(limits, _limits(CallLimits, settings.limits))
-
-
-def _limits(kind: type[LimitsT], settings: LimitSettings) -> LimitsT:
-    """The settings of the same names. `max_values` of a request are those of its arguments."""
-    given = settings.model_dump() | {"max_values": settings.max_argument_values}
-    return kind(**{field.name: given[field.name] for field in fields(kind)})
+    return pipe_tool(limits, settings.limits)

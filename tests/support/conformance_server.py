@@ -17,6 +17,7 @@ from armarium.capability import ServerIdentity
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_tool
@@ -343,7 +344,7 @@ def conformance_app() -> McpApp:
     for add in (add_tools, add_prompts, add_resources, add_logging):
         add(server)
     gate = Gate(Authenticator((), open_to_anyone=True), loopback_only=True, max_body_bytes=1024 * 1024, metrics=metrics)
-    sessions = Sessions(inactivity_timeout_s=600, max_lifetime_s=None, max_sessions=1000, metrics=metrics)
+    sessions = Sessions(SessionSettings(), metrics)
     return McpApp({"/mcp": server}, gate, sessions, metrics)
 
 

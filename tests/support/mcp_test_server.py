@@ -27,10 +27,10 @@ from armarium.foundation.audit import AuditLog
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.identity import Authenticator, Principal, key_hash
+from armarium.foundation.settings import LimitSettings, SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
-from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
@@ -292,8 +292,8 @@ def build(
     max_lifetime_s: float | None = None,
     max_sessions: int = 10_000,
     max_sessions_per_caller: int | None = None,
-    limits: CallLimits | None = None,
-    request_limits: RequestLimits | None = None,
+    limits: LimitSettings | None = None,
+    request_limits: LimitSettings | None = None,
     default_deadline_s: float | None = 60,
     audit: AuditLog | None = None,
     body_timeout_s: float = 30.0,
@@ -322,14 +322,13 @@ def build(
     for name, tools in capabilities.items():
         identity = ServerIdentity(f"armarium-{name}", f"Only {name}.")
         servers[f"/mcp/{name}"] = mcp_server(identity, dispatcher, tools, tool_providers=tool_providers.of(name))
-    sessions = Sessions(
-        inactivity_timeout_s=inactivity_timeout_s,
-        max_lifetime_s=max_lifetime_s,
+    session_settings = SessionSettings(
+        inactivity_timeout=inactivity_timeout_s,
+        max_lifetime=max_lifetime_s,
         max_sessions=max_sessions,
-        max_sessions_per_caller=max_sessions_per_caller,
-        metrics=metrics,
-        clock=clock,
+        max_sessions_per_caller=max_sessions_per_caller or max_sessions,
     )
+    sessions = Sessions(session_settings, metrics, clock)
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
         allowed_origins=allowed_origins,

@@ -19,6 +19,7 @@ from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.routes import Route
+from armarium.foundation.settings import SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
@@ -334,7 +335,7 @@ def demo(
         max_body_bytes=max_body_bytes,
         metrics=metrics,
     )
-    sessions = Sessions(inactivity_timeout_s=None, max_lifetime_s=None, max_sessions=10, metrics=metrics)
+    sessions = Sessions(SessionSettings(max_sessions=10), metrics)
     server = mcp_server(ServerIdentity("armarium", ""), dispatcher, capability.tools)
     api = JsonApi([(capability.name, capability.routes)], dispatcher, gate, events, stream_limits=stream_limits)
     app = McpApp({"/mcp": server}, gate, sessions, metrics, beside=api)

@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import make_private_directory
@@ -200,11 +199,7 @@ def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[in
     """The newest `last` matching records, oldest first, each with its row number."""
     condition, values = wanted.where()
     with _opened_for_reading(file) as connection:
-        rows = connection.execute(
-            f"SELECT {_columns_of(connection)} FROM calls WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608 our own names
-            (*values, last),
-        ).fetchall()
-    return [_numbered(row) for row in reversed(rows)]
+        return _select(connection, f"{condition} ORDER BY id DESC LIMIT ?", *values, last)[::-1]
 
 
 def follow_records(
@@ -214,25 +209,20 @@ def follow_records(
     condition, values = wanted.where()
     with _opened_for_reading(file) as connection:
         while True:
-            for row in connection.execute(
-                f"SELECT {_columns_of(connection)} FROM calls WHERE id > ? AND {condition} ORDER BY id",  # noqa: S608 our own names
-                (after, *values),
-            ).fetchall():
-                after, record = _numbered(row)
-                yield after, record
+            for numbered in _select(connection, f"id > ? AND {condition} ORDER BY id", after, *values):
+                after = numbered[0]
+                yield numbered
             time.sleep(poll_s)
 
 
-def _columns_of(connection: sqlite3.Connection) -> str:
-    """The columns of a record; the file of an older server has no costs."""
-    return ", ".join(("id", *_COLUMNS[: _COLUMNS.index("cost")], "cost" if _has_costs(connection) else "0.0"))
-
-
-def _numbered(row: tuple[Any, ...]) -> tuple[int, CallRecord]:
-    return row[0], CallRecord(*row[1:])
+def _select(connection: sqlite3.Connection, condition: str, *values: str | int) -> list[tuple[int, CallRecord]]:
+    columns = ", ".join(_COLUMNS if _has_costs(connection) else _COLUMNS[: _COLUMNS.index("cost")])
+    rows = connection.execute(f"SELECT id, {columns} FROM calls WHERE {condition}", values)  # noqa: S608 our own names
+    return [(number, CallRecord(*row)) for number, *row in rows]
 
 
 def _has_costs(connection: sqlite3.Connection) -> bool:
+    """Whether calls have costs. The file of an older server has none."""
     return any(column[1] == "cost" for column in connection.execute("PRAGMA table_info(calls)"))
 
 

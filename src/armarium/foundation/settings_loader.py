@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from armarium.foundation.errors import ConfigError
@@ -20,7 +20,7 @@ _NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})
 """Variables with our prefix that commands and clients read themselves."""
 _CLUSTER_NAME = re.compile(r".*_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_.*)?")
 
-SettingsT = TypeVar("SettingsT", bound=BaseModel)
+SettingsT = TypeVar("SettingsT", bound=Section)
 
 
 def load_settings(
@@ -37,7 +37,7 @@ def load_settings(
 
 
 def overridden(
-    model: type[BaseModel],
+    model: type[Section],
     values: dict[str, Any],
     environ: Mapping[str, str],
     flags: Mapping[str, Any],
@@ -55,7 +55,10 @@ def overridden(
                 f"{variable}: the section `{steps[0]}` cannot be set from the environment",
                 hint="set it in the settings file",
             )
-        _put(values, steps, _yaml_value(text, variable), source=variable)
+        try:
+            _put(values, steps, parse_yaml(text), source=variable)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{variable} does not hold a valid value") from error
     for flag, value in flags.items():
         if value is not None:
             _put(values, flag.split("."), value, source=flag)
@@ -104,7 +107,7 @@ def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -
         raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
 
 
-def _with_empty_sections(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+def _with_empty_sections(model: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
     """Give an empty section, for instance one whose settings are all commented out, its defaults. An optional section,
     such as that of a capability, stays empty: the capability is disabled."""
     filled = dict(values)
@@ -127,7 +130,7 @@ def _in_words(error: ErrorDetails) -> str:
     return f"`{where}`: {message}" if where else message
 
 
-def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
+def _hint(model: type[Section], error: ErrorDetails) -> str | None:
     if error["type"] != "extra_forbidden":
         return None
     *parents, unknown = error["loc"]
@@ -138,7 +141,7 @@ def _hint(model: type[BaseModel], error: ErrorDetails) -> str | None:
     return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
 
 
-def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
+def _sections_known_as(model: type[Section], first: str) -> str | None:
     """A hint for settings that other documents have below the name `first`."""
     for name in model.model_fields:
         section = _section_named(model, name)
@@ -147,24 +150,23 @@ def _sections_known_as(model: type[BaseModel], first: str) -> str | None:
     return None
 
 
-def _setting_names(model: type[BaseModel], path: list[int | str]) -> list[str]:
+def _setting_names(model: type[Section], path: list[int | str]) -> list[str]:
     for step in path:
-        if isinstance(step, int):
-            continue
-        model = _section_within(model.model_fields[step].annotation) or model
+        if isinstance(step, str):
+            model = _section_within(model.model_fields[step].annotation) or model
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _section_named(model: type[BaseModel], name: str) -> type[Section] | None:
+def _section_named(model: type[Section], name: str) -> type[Section] | None:
+    """The section in a field of this name. A list of sections is none: its items have no names."""
     field = model.model_fields.get(name)
     if field is None or get_origin(field.annotation) is tuple:
         return None
-    section = _section_within(field.annotation)
-    return section if section is not None and issubclass(section, Section) else None
+    return _section_within(field.annotation)
 
 
-def _section_within(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _section_within(annotation: Any) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next((found for part in get_args(annotation) if (found := _section_within(part))), None)
 
@@ -180,24 +182,20 @@ def _own_variables(environ: Mapping[str, str], prefix: str, not_settings: Collec
         yield variable, text
 
 
-def _hint_for_variable(model: type[BaseModel], unknown: str, prefix: str) -> str:
+def _hint_for_variable(model: type[Section], unknown: str, prefix: str) -> str:
     known = list(_variable_names(model))
     wanted = unknown.removeprefix(prefix)
     # Usually the section is missing.
     near = [name for name in known if name.endswith(_NESTING + wanted)] or difflib.get_close_matches(wanted, known, n=1)
-    if not near:
-        return f"the form is {prefix}SECTION__NAME"
-    return f"did you mean {prefix}{near[0]}?"
+    return f"did you mean {prefix}{near[0]}?" if near else f"the form is {prefix}SECTION__NAME"
 
 
-def _variable_names(model: type[BaseModel], section: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        variable = section + name.upper()
-        # Items of a list have no names.
-        inner = None if get_origin(field.annotation) is tuple else _section_within(field.annotation)
+def _variable_names(model: type[Section], section: str = "") -> Iterator[str]:
+    for name in model.model_fields:
+        variable, inner = section + name.upper(), _section_named(model, name)
         if inner is None:
             yield variable
-        elif not getattr(inner, "from_file_only", False):
+        elif not inner.from_file_only:
             yield from _variable_names(inner, variable + _NESTING)
 
 
@@ -209,10 +207,3 @@ def _put(values: dict[str, Any], steps: list[str], value: Any, *, source: str) -
             raise ConfigError(f"{source}: `{step}` is not a section")
         values = inner  # pyright: ignore[reportUnknownVariableType] any YAML
     values[last] = value
-
-
-def _yaml_value(text: str, variable: str) -> Any:
-    try:
-        return parse_yaml(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{variable} does not hold a valid value") from error

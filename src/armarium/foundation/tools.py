@@ -135,14 +135,14 @@ def as_json_text(result: Json) -> list[str]:
     return [orjson.dumps(result).decode()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolSpec:
-    """A tool, local or remote. Build it with `declare_tool`, `local_tool` or `remote_tool`.
+    """A tool, local or remote. Build it with `declare_tool`, `local_tool` or `remote_tool`. Two tools are never equal:
+    the server caches what it compiles for each.
 
-    Arguments are validated twice. The dispatcher checks them against `input_schema`, for remote tools too: this is the
-    schema that clients see, and its errors name the argument and suggest a fix. A local tool then converts them to its
-    `Args` model, which gives the function typed values and applies what JSON Schema cannot express. The second pass
-    costs microseconds, and fails only for values that fit the schema and have no Python representation.
+    Arguments are validated twice. The dispatcher checks them against `input_schema`, which clients see: its errors name
+    the argument and suggest a fix. A local tool then converts them to its `Args` model, for typed values. That fails
+    only for values that fit the schema and have no Python representation.
     """
 
     name: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from armarium.foundation.errors import InvalidArgument
-from armarium.surfaces.caller_limits import CallLimits
+from armarium.foundation.settings import LimitSettings
 from armarium.surfaces.json_text import decode
 from armarium.surfaces.json_threads import run_in_json_thread
 
@@ -50,7 +50,7 @@ class ArgumentSize:
         return self.values <= _SMALL_VALUES and self.characters <= _SMALL_CHARACTERS
 
 
-async def measure_arguments(arguments: Mapping[str, Any], limits: CallLimits) -> ArgumentSize:
+async def measure_arguments(arguments: Mapping[str, Any], limits: LimitSettings) -> ArgumentSize:
     """Measure the arguments; raises `InvalidArgument` if they exceed the limits of a call."""
     if len(arguments) > MAX_ARGUMENTS:
         raise InvalidArgument(f"there are {len(arguments)} arguments; no tool takes more than {MAX_ARGUMENTS}")

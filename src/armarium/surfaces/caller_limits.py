@@ -16,43 +16,17 @@ import anyio
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.processes.memory import give_memory_back
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.tasks import PerCaller
-
-MIB = 1024 * 1024
 
 _RETRY_AFTER_MS = 1000
 _TRIM_AFTER_S = 1.0
-_MAX_VALUES = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class CallLimits:
-    """How large a call may be, and how many calls a caller may have in flight: `limits` in the settings."""
-
-    calls_in_flight: int = 256
-    searches_in_flight: int = 16
-    max_argument_values: int = _MAX_VALUES
-    max_argument_depth: int = 64
-    max_response_bytes: int = 64 * MIB
-    response_bytes_in_flight: int = 64 * MIB
-    total_response_bytes_in_flight: int = 256 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """The rate and the size of a caller's HTTP requests: also `limits` in the settings."""
-
-    requests_per_second: float | None = 500.0
-    request_burst: int = 2000
-    request_bytes_in_flight: int = 64 * MIB
-    total_request_bytes_in_flight: int = 256 * MIB
-    max_values: int = _MAX_VALUES
 
 
 class CallsInFlight:
     """Counts the calls of each caller. Calls above the limit are rejected; searches above theirs wait."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._max_calls = limits.calls_in_flight
         self._calls: Counter[str] = Counter()
         self.search_slots = PerCaller(partial(anyio.Semaphore, limits.searches_in_flight, fast_acquire=True))
@@ -97,18 +71,14 @@ class BytesInFlight:
         self._held: Counter[str] = Counter()
         self.total = 0
         """The bytes reserved now."""
-        self._waiting: deque[_Waiter] = deque()
+        self.waiting: deque[_Waiter] = deque()
+        """The messages that wait, in order of arrival."""
         self._trim_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def waiting(self) -> int:
-        """How many messages wait."""
-        return len(self._waiting)
 
     async def acquire(self, caller: str, size: int) -> Reservation:
         """Wait until `size` more bytes fit; raises `TooManyCalls` if too much waits already."""
-        of_caller = [each.size for each in self._waiting if each.caller == caller]
-        of_all = sum(each.size for each in self._waiting)
+        of_caller = [each.size for each in self.waiting if each.caller == caller]
+        of_all = sum(each.size for each in self.waiting)
         too_many = sum(of_caller) + size > self._max_waiting_per_caller or of_all + size > self._max_waiting_total
         if of_caller and too_many:
             raise TooManyCalls(
@@ -118,44 +88,35 @@ class BytesInFlight:
                 retry_after_ms=_RETRY_AFTER_MS,
             )
         if not of_caller and self._fits(caller, size):
-            self._take(caller, size)
+            self.change(caller, size)
             return Reservation(self, caller, size)
-        waiting = _Waiter(caller, size, anyio.Event())
-        self._waiting.append(waiting)
+        waiter = _Waiter(caller, size, anyio.Event())
+        self.waiting.append(waiter)
         try:
-            await waiting.admitted.wait()
+            await waiter.admitted.wait()
         except BaseException:
-            if waiting.admitted.is_set():
-                self._release(caller, size)
+            if waiter.admitted.is_set():
+                self.change(caller, -size)
             else:
-                self._waiting.remove(waiting)
+                self.waiting.remove(waiter)
             raise
         return Reservation(self, caller, size)
 
     def change(self, caller: str, difference: int) -> None:
-        """Correct the reserved bytes by a difference."""
-        if difference > 0:
-            self._take(caller, difference)
-        elif difference < 0:
-            self._release(caller, -difference)
+        """Add to the reserved bytes, or release some of them."""
+        self._held[caller] += difference
+        self.total += difference
+        if not self._held[caller]:
+            del self._held[caller]
+        if difference < 0:
+            self._admit_waiting()
+            if not self.total and self._trim_timer is None:
+                self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
 
     def _fits(self, caller: str, size: int) -> bool:
         held = self._held[caller]
         fits_caller = not held or held + size <= self._max_per_caller
         return fits_caller and (not self.total or self.total + size <= self._max_total)
-
-    def _take(self, caller: str, size: int) -> None:
-        self._held[caller] += size
-        self.total += size
-
-    def _release(self, caller: str, size: int) -> None:
-        self._held[caller] -= size
-        if not self._held[caller]:
-            del self._held[caller]
-        self.total -= size
-        self._admit_waiting()
-        if not self.total and self._trim_timer is None:
-            self._trim_timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_S, self._trim)
 
     def _trim(self) -> None:
         """Return freed memory to the system, unless another large message has arrived."""
@@ -166,15 +127,13 @@ class BytesInFlight:
     def _admit_waiting(self) -> None:
         """Admit waiting messages that fit, in order of arrival. One that does not fit blocks only its own caller."""
         blocked = set[str]()
-        for waiting in list(self._waiting):
-            if waiting.caller in blocked:
-                continue
-            if self._fits(waiting.caller, waiting.size):
-                self._waiting.remove(waiting)
-                self._take(waiting.caller, waiting.size)
-                waiting.admitted.set()
+        for waiter in list(self.waiting):
+            if waiter.caller not in blocked and self._fits(waiter.caller, waiter.size):
+                self.waiting.remove(waiter)
+                self.change(waiter.caller, waiter.size)
+                waiter.admitted.set()
             else:
-                blocked.add(waiting.caller)
+                blocked.add(waiter.caller)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

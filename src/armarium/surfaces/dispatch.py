@@ -8,7 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Collection, Generator, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -26,18 +26,18 @@ from armarium.foundation.errors import (
     ToolFailed,
     UnknownTool,
 )
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import CallLimits, CallsInFlight
+from armarium.surfaces.caller_limits import CallsInFlight
 from armarium.surfaces.json_text import SurrogateObject
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, count_arguments, surrogate_error
-from armarium.surfaces.tool_providers import PerToolCache, ToolProviders
+from armarium.surfaces.tool_providers import MAX_CACHED_TOOLS, ToolProviders
 from armarium.surfaces.tool_results import ResultForm, ToolResults
 
 _log = logging.getLogger("armarium.calls")
@@ -54,17 +54,18 @@ class Dispatcher:
         metrics: Metrics,
         audit: AuditLog | None,
         default_deadline_s: float | None,
-        limits: CallLimits | None = None,
+        limits: LimitSettings | None = None,
         check_answers: bool = False,
     ) -> None:
         self._tools = {tool.name: PreparedTool(capability, tool, metrics, check_answers) for capability, tool in tools}
         self.tool_providers = ToolProviders([*tool_providers], self._tools)
         """The providers of tools that change while the server runs."""
-        self._provided: dict[str, PerToolCache[PreparedTool]] = {}
+        prepare = partial(PreparedTool, metrics=metrics, is_provided=True)
+        self._prepare_provided = lru_cache(MAX_CACHED_TOOLS)(prepare)
         self._metrics = metrics
         self._recorder = CallRecorder(metrics, audit)
         self._default_deadline_s = default_deadline_s
-        self._limits = limits or CallLimits()
+        self._limits = limits or LimitSettings()
         self._in_flight = CallsInFlight(self._limits)
         self._results = ToolResults(self._limits)
         self.response_bytes = self._results.in_flight
@@ -95,15 +96,19 @@ class Dispatcher:
         `served` (None: all of them) or one that `tool_providers` offer to this caller."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
-        if prepared is None and tool_providers:
-            prepared = self._from_tool_provider(tool_providers, caller.principal, name)
+        if prepared is None and tool_providers and (found := tool_providers.find(caller.principal, name)) is not None:
+            prepared = self._prepare_provided(*found)
         work = PendingCall(caller, name, arguments, prepared)
         if prepared is None:
             error = UnknownTool(f"unknown tool: {name[:80]}", hint="list the tools to see what is served here")
             self._recorder.record(work, Outcome({}, error), time.perf_counter() - started)
             raise error
         cancellation = Cancellation(report)
-        run_tool = partial(self._run_for, caller, served, tool_providers)
+
+        async def run_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Json, ArmariumError | None]:
+            inner = await self.outcome(caller, name, arguments, served=served, tool_providers=tool_providers)
+            return inner.result, inner.error
+
         work.call = Call(caller.principal, cancellation, caller.credential, caller=caller.id, run_tool=run_tool)
         self._metrics.in_flight.inc()
         outcome = Outcome({}, Cancelled("the call was cancelled"))
@@ -122,36 +127,12 @@ class Dispatcher:
             asyncio.get_running_loop().call_soon(self._recorder.record, work, outcome, seconds)
         return outcome
 
-    async def _run_for(
-        self,
-        caller: Caller,
-        served: Collection[str] | None,
-        tool_providers: ToolProviders | None,
-        name: str,
-        arguments: Mapping[str, Any],
-    ) -> tuple[Json, ArmariumError | None]:
-        """Run a tool for a call in progress."""
-        outcome = await self.outcome(caller, name, arguments, served=served, tool_providers=tool_providers)
-        return outcome.result, outcome.error
-
     def reject(self, caller: Caller, name: str, arguments: Mapping[str, Any], error: ArmariumError) -> Outcome:
         """Record and return the failure of a call that its surface rejects before it runs."""
         prepared = self._tools[name]
         outcome = _failure(prepared.tool, error)
         self._recorder.record(PendingCall(caller, name, arguments, prepared), outcome, 0.0)
         return outcome
-
-    def _from_tool_provider(
-        self, tool_providers: ToolProviders, principal: Principal, name: str
-    ) -> PreparedTool | None:
-        found = tool_providers.find(principal, name)
-        if found is None:
-            return None
-        capability, tool = found
-        if capability not in self._provided:
-            prepare = partial(PreparedTool, capability, metrics=self._metrics, is_provided=True)
-            self._provided[capability] = PerToolCache(prepare)
-        return self._provided[capability].get(tool)
 
     async def _admitted(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         """Run the call and count it as in flight for its caller."""

@@ -16,10 +16,10 @@ from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, Authenticator
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.argument_bounds import is_envelope_small
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import RequestLimits
 from armarium.surfaces.http_errors import HttpError, json_rpc_error
 from armarium.surfaces.http_responses import respond
 from armarium.surfaces.json_threads import set_json_caller
@@ -60,11 +60,11 @@ class Gate:
         loopback_only: bool,
         max_body_bytes: int,
         metrics: Metrics,
-        limits: RequestLimits | None = None,
+        limits: LimitSettings | None = None,
         has_session: Callable[[str], bool] = lambda session: False,
         body_timeout_s: float = 30.0,
     ) -> None:
-        limits = limits or RequestLimits()
+        limits = limits or LimitSettings()
         rate = limits.requests_per_second
         self._authenticator = authenticator
         self.allowed_origins = AllowedOrigins(allowed_origins)
@@ -76,7 +76,7 @@ class Gate:
         self._own_rate_limits: dict[float, RateLimit] = {}
         """The limits of keys that have a rate of their own, by that rate."""
         self._bodies = BodyReader(max_body_bytes, limits, timeout_s=body_timeout_s)
-        self.max_values = limits.max_values
+        self.max_values = limits.max_argument_values
         """The most values that the JSON of a body may have."""
         self.request_bytes = self._bodies.in_flight
         """The bytes of large bodies whose requests have not been answered."""

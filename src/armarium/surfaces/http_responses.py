@@ -18,15 +18,20 @@ _DISCONNECTS = frozenset({"http.disconnect", "websocket.disconnect"})
 
 async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
     """Send a whole response. The body is JSON unless the headers name another type."""
-    await _start(send, status, len(body), headers)
-    await send({"type": "http.response.body", "body": body})
+    await respond_in_pieces(send, status, [body], headers)
 
 
 async def respond_in_pieces(
     send: Send, status: int, pieces: Sequence[bytes], headers: dict[str, str] | None = None
 ) -> None:
     """Send a whole response whose body is in pieces, without joining them in memory."""
-    await _start(send, status, sum(map(len, pieces)), headers)
+    body_bytes = sum(map(len, pieces))
+    lines = {"content-length": str(body_bytes)}
+    if body_bytes:
+        lines["content-type"] = "application/json"
+    lines |= headers or {}
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send_pieces(send, pieces)
 
 
@@ -56,12 +61,3 @@ async def cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
     """Cancel the scope when the event is set."""
     await event.wait()
     scope.cancel()
-
-
-async def _start(send: Send, status: int, body_bytes: int, headers: dict[str, str] | None) -> None:
-    lines = {"content-length": str(body_bytes)}
-    if body_bytes:
-        lines["content-type"] = "application/json"
-    lines |= headers or {}
-    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})

@@ -20,15 +20,8 @@ _THREADS = 2
 """More threads would only wait for the interpreter lock, and hold more in memory."""
 
 _caller: ContextVar[str] = ContextVar("json_caller", default="")
-_shared = RunVar["_Threads"]("json_threads")
-
-
-class _Threads:
-    """The threads. Each caller queues one job at a time, so that no caller waits behind many jobs of another."""
-
-    def __init__(self) -> None:
-        self.limiter = anyio.CapacityLimiter(_THREADS)
-        self.queues = PerCaller(partial(anyio.Lock, fast_acquire=True))
+_shared = RunVar[tuple[anyio.CapacityLimiter, PerCaller]]("json_threads")
+"""The threads. Each caller queues one job at a time, so that no caller waits behind many jobs of another."""
 
 
 def set_json_caller(caller: str) -> None:
@@ -39,9 +32,9 @@ def set_json_caller(caller: str) -> None:
 async def run_in_json_thread(work: Callable[[Unpack[ArgumentsT]], ResultT], *arguments: *ArgumentsT) -> ResultT:
     """Run `work(*arguments)` in a thread."""
     try:
-        threads = _shared.get()
+        limiter, queues = _shared.get()
     except LookupError:
-        threads = _Threads()
-        _shared.set(threads)
-    async with threads.queues.turn(_caller.get()):
-        return await run_sync(work, *arguments, limiter=threads.limiter)
+        limiter, queues = anyio.CapacityLimiter(_THREADS), PerCaller(partial(anyio.Lock, fast_acquire=True))
+        _shared.set((limiter, queues))
+    async with queues.turn(_caller.get()):
+        return await run_sync(work, *arguments, limiter=limiter)

@@ -9,8 +9,9 @@ from mcp_types import PARSE_ERROR
 from starlette.types import Receive
 
 from armarium.foundation.errors import TooManyCalls
+from armarium.foundation.settings import LimitSettings
 from armarium.surfaces.argument_bounds import TooManyValues, decode_body
-from armarium.surfaces.caller_limits import BytesInFlight, RequestLimits, Reservation
+from armarium.surfaces.caller_limits import BytesInFlight, Reservation
 from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.json_text import NotJson
 
@@ -24,10 +25,10 @@ _UNCOUNTED_BYTES = 64 * 1024
 class BodyReader:
     """Reads request bodies. Each caller may have a limited number of bytes in memory."""
 
-    def __init__(self, max_bytes: int, limits: RequestLimits, *, timeout_s: float) -> None:
+    def __init__(self, max_bytes: int, limits: LimitSettings, *, timeout_s: float) -> None:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
-        self.max_values = limits.max_values
+        self.max_values = limits.max_argument_values
         """The most values that the JSON of a body may have."""
         self.in_flight = BytesInFlight(
             "request_bytes_in_flight", limits.request_bytes_in_flight, limits.total_request_bytes_in_flight

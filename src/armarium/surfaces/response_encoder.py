@@ -55,31 +55,29 @@ def _estimate_sum(values: Iterable[object]) -> int:
 def encode_answer(answer: Json, texts: Sequence[str] | None, max_bytes: int) -> Json:
     """Encode an answer as an MCP result; raises `ResponseTooLarge`. Without `texts`, the text content is the JSON of
     the answer."""
-    budget = _ByteBudget(max_bytes)
-    writer = _Writer(budget)
-    writer.write(answer)
-    structured = EncodedJson(writer.pieces())
-    content = _Writer(budget, writer.long_texts)
-    if texts is None:
-        content.put(b'[{"type":"text","text":"')
-        for piece in structured.pieces:
-            content.put(dumps(piece.decode())[1:-1])
-        content.put(b'"}]')
+    writer = _Writer(max_bytes)
+    structured = writer.encoded(answer)
+    if texts is not None:
+        content = writer.encoded([{"type": "text", "text": text} for text in texts])
     else:
-        content.write([{"type": "text", "text": text} for text in texts])
-    return {"content": EncodedJson(content.pieces()), "structuredContent": structured}
+        writer.put(b'[{"type":"text","text":"')
+        for piece in structured.pieces:
+            writer.put(dumps(piece.decode())[1:-1])
+        writer.put(b'"}]')
+        content = writer.written()
+    return {"content": content, "structuredContent": structured}
 
 
 def encode_result(result: Json, max_bytes: int) -> Json:
     """Encode the large parts of an MCP result; raises `ResponseTooLarge`."""
-    budget = _ByteBudget(max_bytes)
-    parts = {name: _encode(result[name], budget) for name in ("content", "structuredContent") if name in result}
+    writer = _Writer(max_bytes)
+    parts = {name: writer.encoded(result[name]) for name in ("content", "structuredContent") if name in result}
     return {**result, **parts}
 
 
 def encode_value(value: Json, max_bytes: int) -> EncodedJson:
     """Encode any JSON value; raises `ResponseTooLarge`."""
-    return _encode(value, _ByteBudget(max_bytes))
+    return _Writer(max_bytes).encoded(value)
 
 
 def encode_message(message: Json, *, newline: bool = False) -> list[bytes]:
@@ -99,42 +97,32 @@ def encode_message(message: Json, *, newline: bool = False) -> list[bytes]:
     return pieces
 
 
-def _encode(value: object, budget: _ByteBudget) -> EncodedJson:
-    writer = _Writer(budget)
-    writer.write(value)
-    return EncodedJson(writer.pieces())
-
-
-class _ByteBudget:
-    """The bytes that may still be written."""
+class _Writer:
+    """Encodes the parts of one result, in pieces of similar size. Other threads can take the interpreter lock between
+    two pieces."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max = self.left = max_bytes
-
-    def take(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise ResponseTooLarge(
-                f"the answer has more than {self._max} bytes as JSON",
-                hint="ask for a smaller part: fewer files, fewer results, or a range",
-                limit=self._max,
-            )
-
-
-class _Writer:
-    """Collects pieces of similar size. Other threads can take the interpreter lock between two pieces."""
-
-    def __init__(self, budget: _ByteBudget, long_texts: dict[int, list[bytes]] | None = None) -> None:
-        self._budget = budget
+        self._max = self._left = max_bytes
         self._pieces: list[bytes] = []
         self._short: list[bytes] = []
         self._short_bytes = 0
-        self.long_texts: dict[int, list[bytes]] = {} if long_texts is None else long_texts
-        """The pieces of long texts by the id() of the string, which the answer keeps alive."""
+        self._long_texts: dict[int, list[bytes]] = {}
+        """The pieces of long texts by the id() of the string, which the result keeps alive."""
+
+    def encoded(self, value: object) -> EncodedJson:
+        """Encode a part of the result."""
+        self._write(value)
+        return self.written()
+
+    def written(self) -> EncodedJson:
+        """What was written since the last part."""
+        self._flush()
+        pieces, self._pieces = self._pieces, []
+        return EncodedJson(pieces)
 
     def put(self, data: bytes) -> None:
         """Write encoded JSON."""
-        self._budget.take(len(data))
+        self._take(len(data))
         if len(data) >= PIECE_BYTES:
             self._flush()
             self._pieces.append(data)
@@ -144,13 +132,16 @@ class _Writer:
         if self._short_bytes >= PIECE_BYTES:
             self._flush()
 
-    def pieces(self) -> list[bytes]:
-        """Everything that was written."""
-        self._flush()
-        return self._pieces
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ResponseTooLarge(
+                f"the answer has more than {self._max} bytes as JSON",
+                hint="ask for a smaller part: fewer files, fewer results, or a range",
+                limit=self._max,
+            )
 
-    def write(self, value: object) -> None:
-        """Write any JSON value."""
+    def _write(self, value: object) -> None:
         if isinstance(value, str):
             self._write_text(value)
         elif isinstance(value, dict):
@@ -164,15 +155,15 @@ class _Writer:
         if len(text) < PIECE_BYTES:
             self.put(dumps(text))
             return
-        parts = self.long_texts.get(id(text))
+        parts = self._long_texts.get(id(text))
         if parts is None:
-            parts = self.long_texts[id(text)] = []
+            parts = self._long_texts[id(text)] = []
             for start in range(0, len(text), PIECE_BYTES):
                 part = dumps(text[start : start + PIECE_BYTES])[1:-1]
-                self._budget.take(len(part))
+                self._take(len(part))
                 parts.append(part)
         else:
-            self._budget.take(sum(map(len, parts)))
+            self._take(sum(map(len, parts)))
         self.put(b'"')
         self._flush()
         self._pieces += parts
@@ -182,7 +173,7 @@ class _Writer:
         separator = b"{"
         for name, value in members.items():
             self.put(separator + dumps(name) + b":")
-            self.write(value)
+            self._write(value)
             separator = b","
         self.put(b"}" if members else b"{}")
 
@@ -195,12 +186,12 @@ class _Writer:
             position += len(batch)
             self.put(separator)
             separator = b","
-            before = self._budget.left
+            before = self._left
             if len(batch) == 1:
-                self.write(batch[0])
+                self._write(batch[0])
             else:
                 self.put(dumps(batch)[1:-1])
-            size = before - self._budget.left
+            size = before - self._left
             batch_size = batch_size * 2 if size < PIECE_BYTES // 2 else max(1, batch_size // 2)
         self.put(b"]" if items else b"[]")
 

@@ -1,17 +1,14 @@
-"""Combines the tool providers of all capabilities, and caches what is compiled for their tools."""
+"""Combines the tool providers of all capabilities."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
-from typing import Generic, TypeVar
 
 from armarium.foundation.identity import Principal
 from armarium.foundation.tools import ToolProvider, ToolSpec
 
-_MAX_CACHED_TOOLS = 2048
-
-ValueT = TypeVar("ValueT")
+MAX_CACHED_TOOLS = 2048
+"""For how many tools a server keeps what it compiled for them."""
 
 
 class ToolProviders:
@@ -56,24 +53,3 @@ class ToolProviders:
                 end()
 
         return unsubscribe
-
-
-class PerToolCache(Generic[ValueT]):
-    """Caches one value per tool object. The least recently used values are dropped."""
-
-    def __init__(self, create: Callable[[ToolSpec], ValueT]) -> None:
-        self._create = create
-        # The tool is stored too: while it is, no other object can have the same id().
-        self._values: OrderedDict[int, tuple[ToolSpec, ValueT]] = OrderedDict()
-
-    def get(self, tool: ToolSpec) -> ValueT:
-        """The value for this tool, created on first use."""
-        cached = self._values.get(id(tool))
-        if cached is not None:
-            self._values.move_to_end(id(tool))
-            return cached[1]
-        value = self._create(tool)
-        self._values[id(tool)] = tool, value
-        if len(self._values) > _MAX_CACHED_TOOLS:
-            self._values.popitem(last=False)
-        return value

@@ -7,8 +7,9 @@ from typing import Literal
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.tools import Relayed, ToolSpec, as_json_text
-from armarium.surfaces.caller_limits import BytesInFlight, CallLimits
+from armarium.surfaces.caller_limits import BytesInFlight
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.response_encoder import (
     LARGE_CHARACTERS,
@@ -29,7 +30,7 @@ _WORST_GROWTH = 12
 class ToolResults:
     """Builds results within the limits of each caller and of the server."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._max_bytes = limits.max_response_bytes
         self.in_flight = BytesInFlight(
             "response_bytes_in_flight",

@@ -14,8 +14,9 @@ import pytest
 
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.identity import ANYONE, LOCAL, Authenticator
+from armarium.foundation.settings import LimitSettings
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import BytesInFlight, CallLimits, RequestLimits, Reservation
+from armarium.surfaces.caller_limits import BytesInFlight, Reservation
 from armarium.surfaces.json_threads import run_in_json_thread, set_json_caller
 from support.mcp_messages import calling, http_client, open_session, serving
 from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
@@ -58,7 +59,7 @@ def test_a_caller_is_a_key_or_without_keys_a_session_or_an_address(one: Caller, 
 
 
 async def test_a_call_above_the_limit_is_refused_and_other_callers_are_not() -> None:
-    rig = build(limits=CallLimits(calls_in_flight=2))
+    rig = build(limits=LimitSettings(calls_in_flight=2))
     async with waiting(rig, AS_ALICE, "wait_for", "noon"), waiting(rig, AS_ALICE, "wait_for", "dusk"):
         error = error_of((await rig.dispatcher.outcome(AS_ALICE, "echo", {"text": "hi"})).result)
         assert (error["code"], error["retryable"]) == ("TOO_MANY_CALLS", True)
@@ -84,7 +85,7 @@ async def test_by_default_a_caller_may_have_64_calls_in_flight() -> None:
 
 
 async def test_calls_that_were_cancelled_or_failed_count_no_longer() -> None:
-    rig = build(limits=CallLimits(calls_in_flight=1))
+    rig = build(limits=LimitSettings(calls_in_flight=1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(rig.dispatcher.outcome, AS_ALICE, "wait_for", {"moment": "never"})
         await rig.stage.happens("never awaited")
@@ -96,7 +97,7 @@ async def test_calls_that_were_cancelled_or_failed_count_no_longer() -> None:
 
 
 async def test_a_search_above_the_limit_waits_for_its_turn_and_no_other_call_does() -> None:
-    rig = build(limits=CallLimits(searches_in_flight=1))
+    rig = build(limits=LimitSettings(searches_in_flight=1))
     async with waiting(rig, AS_ALICE, "look_for", "noon"), anyio.create_task_group() as tasks:
         tasks.start_soon(rig.dispatcher.outcome, AS_ALICE, "look_for", {"moment": "dusk"})
         for _ in range(20):
@@ -115,7 +116,7 @@ async def post(http: httpx.AsyncClient, session: dict[str, str]) -> httpx.Respon
 
 async def test_a_caller_that_sends_too_fast_is_refused_with_429_and_others_are_not() -> None:
     # Alice may send five requests, two of which open her session; the next one would have to wait for minutes.
-    rig = build(request_limits=RequestLimits(requests_per_second=0.001, request_burst=5))
+    rig = build(request_limits=LimitSettings(requests_per_second=0.001, request_burst=5))
     async with serving(rig.app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
         session = await open_session(alice)
         assert [(await post(alice, session)).status_code for _ in range(4)] == [200, 200, 200, 429]
@@ -130,7 +131,7 @@ async def test_a_caller_that_sends_too_fast_is_refused_with_429_and_others_are_n
 async def test_without_keys_every_session_has_its_own_rate() -> None:
     rig = build(
         authenticator=Authenticator((), open_to_anyone=True),
-        request_limits=RequestLimits(requests_per_second=0.001, request_burst=5),
+        request_limits=LimitSettings(requests_per_second=0.001, request_burst=5),
     )
     async with serving(rig.app) as url, http_client(url, None) as http:
         first, second = await open_session(http), await open_session(http)
@@ -142,14 +143,14 @@ async def test_without_keys_every_session_has_its_own_rate() -> None:
 
 
 async def test_a_caller_that_waits_for_each_answer_is_slowed_down_and_never_refused() -> None:
-    rig = build(request_limits=RequestLimits(requests_per_second=100, request_burst=1))
+    rig = build(request_limits=LimitSettings(requests_per_second=100, request_burst=1))
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
         assert {(await post(http, session)).status_code for _ in range(20)} == {200}
 
 
 async def test_no_rate_limit_when_the_settings_say_so() -> None:
-    rig = build(request_limits=RequestLimits(requests_per_second=None, request_burst=1))
+    rig = build(request_limits=LimitSettings(requests_per_second=None, request_burst=1))
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
         assert {(await post(http, session)).status_code for _ in range(20)} == {200}
@@ -223,7 +224,7 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
 
 
 async def test_large_answers_of_one_caller_are_made_one_after_the_other_and_all_arrive() -> None:
-    rig = build(limits=CallLimits(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
+    rig = build(limits=LimitSettings(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
     sizes: list[int] = []
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
@@ -249,7 +250,7 @@ async def test_bytes_of_an_answer_count_until_it_is_sent(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("length", ["declared", "unknown"])
 async def test_a_large_body_waits_until_others_of_its_caller_are_gone(length: str) -> None:
-    limits = RequestLimits(request_bytes_in_flight=300_000)
+    limits = LimitSettings(request_bytes_in_flight=300_000)
     rig = build(request_limits=limits, max_body_bytes=200_000)
     body = calling("keep", path="a", content="x" * 190_000)
     async with serving(rig.app) as url, http_client(url) as http, anyio.create_task_group() as tasks:
@@ -283,7 +284,7 @@ async def test_a_large_body_waits_until_others_of_its_caller_are_gone(length: st
 async def test_without_keys_a_body_that_one_session_never_finishes_holds_up_no_other_session() -> None:
     rig = build(
         authenticator=Authenticator((), open_to_anyone=True),
-        request_limits=RequestLimits(request_bytes_in_flight=300_000),
+        request_limits=LimitSettings(request_bytes_in_flight=300_000),
         max_body_bytes=200_000,
     )
     body = calling("keep", path="a", content="x" * 190_000)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.errors import ResponseTooLarge, UnknownTool
+from armarium.foundation.settings import LimitSettings
 from armarium.surfaces import response_encoder
 from armarium.surfaces.argument_bounds import MAX_ARGUMENTS, MAX_MEMBERS, has_at_most_values
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.caller_limits import CallLimits, RequestLimits
 from armarium.surfaces.json_text import replace_surrogates
 from armarium.surfaces.mcp.deferred_parts import DeferredParts
 from armarium.surfaces.response_encoder import EncodedJson, encode_answer, encode_message, encode_value, estimate_size
@@ -32,7 +32,7 @@ from support.waiting import eventually
 MIB = 1024 * 1024
 MODERN = "2026-07-28"
 CALLER = Caller(ALICE, "http", "session-7", ALICE_KEY)
-FEW = CallLimits(max_argument_values=1000, max_argument_depth=64)
+FEW = LimitSettings(max_argument_values=1000, max_argument_depth=64)
 
 json_values = st.recursive(
     st.none()
@@ -135,7 +135,7 @@ def test_counting_ends_for_any_bytes(text: bytes) -> None:
 
 
 async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = build(max_body_bytes=16 * MIB, request_limits=RequestLimits(max_values=20_000))
+    rig = build(max_body_bytes=16 * MIB, request_limits=LimitSettings(max_argument_values=20_000))
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
         parsed = False
@@ -205,7 +205,7 @@ def test_encoding_stops_when_an_answer_is_too_large(value: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("form", ["plain", "encoded", "structured"])
 async def test_an_answer_that_is_too_large_is_an_error_with_a_hint(form: Any) -> None:
-    rig = build(limits=CallLimits(max_response_bytes=MIB))
+    rig = build(limits=LimitSettings(max_response_bytes=MIB))
     result = (await rig.dispatcher.outcome(CALLER, "fill", {"size": 2 * MIB}, form=form)).result
     error = result["structuredContent"]["error"]
     assert (error["code"], error["retryable"]) == ("RESPONSE_TOO_LARGE", False)
@@ -286,7 +286,7 @@ async def _take_nothing(rig: Rig, http: httpx.AsyncClient, message: dict[str, An
 
 
 async def test_without_a_session_large_answers_wait_for_each_other_and_arrive_whole() -> None:
-    rig = build(limits=CallLimits(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
+    rig = build(limits=LimitSettings(response_bytes_in_flight=3 * MIB, max_response_bytes=8 * MIB))
     message, headers = sessionless(calling("fill", size=MIB))
     texts: list[str] = []
     async with serving(rig.app) as url, http_client(url) as http:
@@ -304,7 +304,7 @@ async def test_without_a_session_large_answers_wait_for_each_other_and_arrive_wh
 
 @pytest.mark.parametrize("form", ["encoded", "structured"])
 async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -> None:
-    rig = build(limits=CallLimits(response_bytes_in_flight=MIB))
+    rig = build(limits=LimitSettings(response_bytes_in_flight=MIB))
     kept_by: list[BaseException] = []
 
     async def fill() -> None:
@@ -318,7 +318,7 @@ async def test_a_call_that_is_cancelled_keeps_nothing_of_its_answer(form: Any) -
     in_flight = rig.dispatcher.response_bytes
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fill)
-        await eventually(lambda: in_flight.waiting == 1)
+        await eventually(lambda: len(in_flight.waiting) == 1)
         tasks.cancel_scope.cancel()
     (cut_short,) = kept_by
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(cut_short.__traceback__)]
@@ -359,7 +359,7 @@ async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_ar
 
 @pytest.mark.parametrize("form", ["plain", "encoded"])
 async def test_what_counts_is_the_size_of_the_answer_as_json(form: Any) -> None:
-    rig = build(limits=CallLimits(max_response_bytes=4 * MIB))
+    rig = build(limits=LimitSettings(max_response_bytes=4 * MIB))
     result = (await rig.dispatcher.outcome(CALLER, "echo", {"text": "\x01" * MIB}, form=form)).result
     assert result["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
 

@@ -325,7 +325,7 @@ async def test_a_question_to_the_client_ends_with_its_session(rig: Rig) -> None:
     async def unheard(message: Any) -> None:
         return
 
-    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
+    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller")
     outcomes: list[int] = []
 
     async def ask() -> None:
@@ -353,7 +353,7 @@ async def test_a_question_to_the_client_ends_with_its_session(rig: Rig) -> None:
 async def test_a_client_that_answers_a_question_with_nonsense_fails_that_question_alone(
     rig: Rig, said: dict[str, Any], code: int
 ) -> None:
-    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
+    session = await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller")
 
     async def answer_badly(message: dict[str, Any]) -> None:
         session.receive_response({"jsonrpc": "2.0", "id": "someone else's", "result": {}})
@@ -368,7 +368,7 @@ async def test_a_question_that_is_not_answered_in_time_says_so(rig: Rig) -> None
     async def unheard(message: Any) -> None:
         return
 
-    session = await rig.sessions.start(rig.servers["/mcp"], BOB, "caller", {})
+    session = await rig.sessions.start(rig.servers["/mcp"], BOB, "caller")
     with pytest.raises(MCPError, match="roots/list") as failure:
         await session.send_request(unheard, "roots/list", None, {"timeout": 0.01})
     assert failure.value.code == -32001
@@ -382,7 +382,7 @@ async def test_two_thousand_abandoned_sessions_are_evicted_and_nothing_of_them_i
 
     async with rig.app.running():
         for _ in range(2000):
-            await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller", {})
+            await rig.sessions.start(rig.servers["/mcp"], ALICE, "caller")
         assert open_sessions() == 2000
         clock.now += 1
         await eventually(lambda: open_sessions() == 0)

@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
-from armarium.surfaces.caller_limits import CallLimits
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.server import Caller
 from armarium.surfaces.pipe.spec import PipeLimits
@@ -91,7 +91,7 @@ class Pipes:
 
     def __init__(self, limits: PipeLimits | None = None, audit: AuditLog | None = None) -> None:
         self.tools = Tools()
-        call_limits = CallLimits()
+        call_limits = LimitSettings()
         listed = [("words", tool) for tool in self.tools.specs()]
         listed.append(("pipe", pipe_tool(limits or PipeLimits(), call_limits)))
         self._dispatcher = Dispatcher(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 
 from armarium.foundation.files.glob_syntax import Alternative, Segment, parse_glob
 from armarium.foundation.files.walk import Entries, Selection
@@ -57,7 +57,7 @@ class _Program:
     def __init__(self, alternatives: list[Alternative]) -> None:
         self.alternatives = alternatives
         self._selections: dict[frozenset[_State], _GlobSelection] = {}
-        self._matchers: dict[Segment, Callable[[str], object]] = {}
+        self.matcher = cache(_matcher)
 
     def start(self) -> Selection:
         states = {(number, 0) for number, alternative in enumerate(self.alternatives) if alternative.segments}
@@ -72,16 +72,9 @@ class _Program:
         if not states:
             return None
         key = frozenset(states)
-        known = self._selections.get(key)
-        if known is None:
-            known = self._selections[key] = _GlobSelection(self, key)
-        return known
-
-    def matcher(self, segment: Segment) -> Callable[[str], object]:
-        known = self._matchers.get(segment)
-        if known is None:
-            known = self._matchers[segment] = _matcher([segment])
-        return known
+        if key not in self._selections:
+            self._selections[key] = _GlobSelection(self, key)
+        return self._selections[key]
 
 
 class _GlobSelection:
@@ -103,7 +96,7 @@ class _GlobSelection:
             if alternative.completed_after(index + 1):
                 (wanted_directories if alternative.only_directories else wanted).append(segment or _EVERY_NAME)
         self._choose = _chooser(wanted, wanted_directories)
-        self._named = _matcher(wanted)
+        self._named = _matcher(*wanted)
 
     def choose(self, entries: Entries, directory: str, /) -> Entries:
         return self._choose(entries)
@@ -122,7 +115,7 @@ class _GlobSelection:
         return self._program.selection(set(self._stays))
 
 
-def _matcher(segments: list[Segment]) -> Callable[[str], object]:
+def _matcher(*segments: Segment) -> Callable[[str], object]:
     if all(segment.literal is not None for segment in segments):
         return frozenset(segment.literal for segment in segments).__contains__
     return re.compile("|".join(f"(?:{segment.regex})" for segment in segments), re.DOTALL).fullmatch
@@ -132,7 +125,7 @@ def _chooser(wanted: list[Segment], wanted_directories: list[Segment]) -> Callab
     """A function that selects entries of a listing. A substring test for each name is cheaper than a call."""
     if any(segment.suffix == "" for segment in wanted):
         return lambda entries: entries
-    named, directories = _matcher(wanted), _matcher(wanted_directories)
+    named, directories = _matcher(*wanted), _matcher(*wanted_directories)
     if wanted_directories:
         return lambda entries: [
             entry

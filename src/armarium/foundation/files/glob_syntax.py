@@ -14,6 +14,8 @@ _MAX_ALTERNATIVES = 1000
 _MAX_ITEMS = 200_000
 _MAX_LENGTH = 64 * 1024
 _MAX_NESTING = 20
+_CLASS = re.compile(r"\[(?P<negation>[!^]?)(?P<members>(?:\\.|[^\\\]])*)\]", re.DOTALL)
+_CLASS_MEMBER = re.compile(r"\\?(.)(?:-\\?(.))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +132,19 @@ class _Parser:
 
     def _class(self) -> _Item:
         opened = self._at
-        self._at += 1
-        negated = self._pattern[self._at : self._at + 1] in ("!", "^")
-        self._at += negated
-        ranges: list[str] = []
-        while self._pattern[self._at : self._at + 1] != "]":
-            ranges.append(self._class_range(opened))
-        if not ranges:
-            raise _invalid("'[' holds nothing; write '\\]' for the bracket itself", opened)
-        self._at += 1
-        return _Item(f"[{'^' if negated else ''}{''.join(ranges)}]")
-
-    def _class_range(self, opened: int) -> str:
-        start = self._at
-        low = self._class_member(opened)
-        if self._pattern[self._at : self._at + 1] != "-" or self._pattern[self._at + 1 : self._at + 2] == "]":
-            return re.escape(low)
-        self._at += 1
-        high = self._class_member(opened)
-        if low > high:
-            raise _invalid(f"'{low}-{high}' is not in order", start)
-        return f"{re.escape(low)}-{re.escape(high)}"
-
-    def _class_member(self, opened: int) -> str:
-        self._at += self._pattern[self._at : self._at + 1] == "\\"
-        if self._at >= len(self._pattern):
+        found = _CLASS.match(self._pattern, opened)
+        if found is None:
             raise _invalid("'[' is not closed", opened)
-        self._at += 1
-        return self._pattern[self._at - 1]
+        if not found["members"]:
+            raise _invalid("'[' holds nothing; write '\\]' for the bracket itself", opened)
+        ranges: list[str] = []
+        for member in _CLASS_MEMBER.finditer(self._pattern, *found.span("members")):
+            low, high = member.groups(default="")
+            if high and low > high:
+                raise _invalid(f"'{low}-{high}' is not in order", member.start())
+            ranges.append(f"{re.escape(low)}-{re.escape(high)}" if high else re.escape(low))
+        self._at = found.end()
+        return _Item(f"[{'^' if found['negation'] else ''}{''.join(ranges)}]")
 
 
 def _invalid(reason: str, position: int) -> InvalidPattern:

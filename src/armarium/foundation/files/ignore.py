@@ -45,7 +45,7 @@ class _Rules:
     """The rules of one file in gitignore syntax."""
 
     def __init__(self, lines: Sequence[str], *, skip_invalid: bool = False) -> None:
-        """Raise `_InvalidLine` for an invalid line, or with `skip_invalid` skip it, as git does."""
+        """Raise `InvalidPattern` for an invalid line, or with `skip_invalid` skip it, as git does."""
         self._specs: list[GitIgnoreSpec] = []
         for start in reversed(range(0, len(lines), _PATTERNS_PER_SET)):
             self._add(lines[start : start + _PATTERNS_PER_SET], skip_invalid)
@@ -61,7 +61,7 @@ class _Rules:
                 self._add(lines[middle:], skip_invalid)
                 self._add(lines[:middle], skip_invalid)
             elif not skip_invalid:
-                raise _InvalidLine(lines[0]) from error
+                raise InvalidPattern(f"invalid ignore pattern: {lines[0]}", pattern=lines[0]) from error
         else:
             self._specs.append(spec)
 
@@ -96,10 +96,6 @@ def _pattern(line: str) -> GitIgnoreSpecPattern:
     return GitIgnoreSpecPattern(cast(Any, _Uncompiled(regex)), shows_or_hides)
 
 
-class _InvalidLine(Exception):
-    """An invalid line; the argument is its text."""
-
-
 class IgnoreRules:
     """The ignore list of a root, with the semantics of a .gitignore at its top. Everything below a hidden directory is
     hidden."""
@@ -111,11 +107,7 @@ class IgnoreRules:
     @classmethod
     def from_lines(cls, patterns: Iterable[str]) -> IgnoreRules:
         """Compile the patterns. Later ones override earlier ones, and `!` shows hidden paths again."""
-        try:
-            return cls(_Rules(list(patterns)))
-        except _InvalidLine as error:
-            invalid: str = error.args[0]
-            raise InvalidPattern(f"invalid ignore pattern: {invalid}", pattern=invalid) from error
+        return cls(_Rules(list(patterns)))
 
     def hides(self, path: str, is_directory: bool) -> bool:
         """Whether the path, relative to the root, or any directory above it is hidden."""

@@ -64,18 +64,14 @@ def handled_rights(abi: int) -> int:
 def restrict_current_thread(read_write: Sequence[str], read_only: Sequence[str]) -> bool:
     """Deny the calling thread access outside the given paths. Returns False if the kernel has no Landlock.
 
-    This applies to the thread and to threads and processes it starts afterwards, and cannot be undone; other threads
-    are not affected. Open descriptors keep working. Executing files and creating device nodes is denied everywhere.
-    Paths that do not exist are skipped; any other failure is an `OSError`.
-
+    This applies to the thread and to threads and processes it starts afterwards, and cannot be undone. Open descriptors
+    keep working. Executing files and creating device nodes is denied everywhere. Paths that do not exist are skipped.
     Landlock 1 (Linux 5.13 to 5.18) cannot allow a rename between two directories: such a rename fails with EXDEV.
     """
-    abi = supported_abi()
-    if abi == 0:
-        return False
-    # Only the first field of the kernel's struct; the others are about networks and signals.
-    _restrict(struct.pack("=Q", handled_rights(abi)), read_write, read_only)
-    return True
+    if abi := supported_abi():
+        # Only the first field of the kernel's struct; the others are about networks and signals.
+        _restrict([handled_rights(abi)], read_write, read_only)
+    return abi > 0
 
 
 def restrict_process(read_only: Sequence[str]) -> int:
@@ -90,7 +86,7 @@ def restrict_process(read_only: Sequence[str]) -> int:
         fields.append(_BIND_AND_CONNECT_TCP)
     if abi >= _SCOPES_SINCE_ABI:
         fields.append(_ABSTRACT_SOCKETS_AND_SIGNALS)
-    _restrict(struct.pack(f"={len(fields)}Q", *fields), (), read_only)
+    _restrict(fields, (), read_only)
     return abi
 
 
@@ -99,9 +95,9 @@ def forbid_new_privileges() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
 
 
-def _restrict(attributes: bytes, read_write: Sequence[str], read_only: Sequence[str]) -> None:
-    """Apply a ruleset. `attributes` is the kernel's struct, which begins with the handled file-system rights."""
-    (handled,) = struct.unpack_from("=Q", attributes)
+def _restrict(fields: Sequence[int], read_write: Sequence[str], read_only: Sequence[str]) -> None:
+    """Apply a ruleset. `fields` are those of the kernel's struct. The first are the handled file-system rights."""
+    handled, attributes = fields[0], struct.pack(f"={len(fields)}Q", *fields)
     with closed_after(_checked(_libc.syscall(_SYS_CREATE_RULESET, attributes, len(attributes), 0))) as ruleset:
         for path in read_write:
             _grant(ruleset, path, handled & ~_NEVER_GRANTED)

@@ -33,9 +33,7 @@ class InvalidMessage(Exception):
 
 def check_message(value: object) -> Json:
     """The value as a request, a notification or a response; raises `InvalidMessage`."""
-    if not isinstance(value, dict):
-        raise InvalidMessage("it must be one JSON-RPC 2.0 message")
-    message = cast(Json, value)
+    message = cast(Json, value) if isinstance(value, dict) else {}
     if message.get("jsonrpc") != "2.0":
         raise InvalidMessage("it must be one JSON-RPC 2.0 message")
     if "method" in message and not isinstance(message["method"], str):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -22,7 +22,7 @@ from armarium.surfaces.mcp.event_stream import PostResponse, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, InvalidMessage, check_message, receive_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.session import Session
-from armarium.surfaces.mcp.sessions import Sessions, TooManySessions
+from armarium.surfaces.mcp.sessions import Sessions
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +42,9 @@ class McpEndpoint:
         self._sessionless = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=2**62)
         self._closing = anyio.Event()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Serve requests inside the block."""
-        async with self._sessionless.run():
-            yield
+        return self._sessionless.run()
 
     def close_streams(self) -> None:
         """End the listening streams, which would otherwise delay the shutdown."""
@@ -94,19 +92,22 @@ class McpEndpoint:
         if not takes_json:
             raise HttpError(406, "Accept must include application/json and text/event-stream")
         is_handshake = message.get("method") == "initialize" and "mcp-session-id" not in headers
-        find = self._open_session(admitted.caller) if is_handshake else self._session(headers, admitted.caller)
-        session = await find
+        caller = admitted.caller
+        if is_handshake:
+            session = await self._sessions.start(self._server, caller.principal, caller.id)
+        else:
+            session = await self._session(headers, caller)
         with self._sessions.in_use(session):
             if "method" not in message:
                 session.receive_response(message)
                 await respond(send, 202)
             elif "id" not in message:
                 await respond(send, 202)
-                await receive_notification(session, message, admitted.caller)
+                await receive_notification(session, message, caller)
             else:
                 response = PostResponse(send, session.id)
                 before = response.send_message if takes_stream else None
-                reply = await Exchange(session, message, admitted.caller, before).reply()
+                reply = await Exchange(session, message, caller, before).reply()
                 succeeded = "result" in reply
                 # A failed handshake opens no session.
                 await response.finish(reply, with_session=succeeded or message["method"] != "initialize")
@@ -144,24 +145,11 @@ class McpEndpoint:
         finally:
             session.send = None
 
-    async def _open_session(self, caller: Caller) -> Session:
-        try:
-            return await self._sessions.start(self._server, caller.principal, caller.id, lifespan_state={})
-        except TooManySessions as full:
-            message, headers = f"{full}; try again later", {"retry-after": "30"}
-            raise HttpError(full.status, message, headers, reason="TOO_MANY_SESSIONS", retryable=True) from None
-
     async def _session(self, headers: dict[str, str], caller: Caller) -> Session:
         session_id = headers.get("mcp-session-id")
         if session_id is None:
             raise HttpError(400, "Mcp-Session-Id is missing; initialize first", reason="SESSION_NOT_FOUND")
-        session = await self._sessions.find(session_id, self._server, caller.principal)
-        if session is None:
-            reason = self._sessions.expiry_reason(session_id, self._server, caller.principal)
-            message = f"the session has expired ({reason}); initialize again" if reason else "no such session"
-            headers = {"x-mcp-session-expired": reason} if reason else {}
-            raise HttpError(404, message, headers, reason="SESSION_NOT_FOUND")
-        return session
+        return await self._sessions.find(session_id, self._server, caller.principal)
 
 
 def _join_headers(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

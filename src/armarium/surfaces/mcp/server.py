@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Any, cast
 
 import anyio
@@ -32,7 +33,7 @@ from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.deferred_parts import DEFERRED_PARTS, DeferredParts
 from armarium.surfaces.mcp.tool_changes import ToolChanges
 from armarium.surfaces.prepared_tool import escape_surrogates
-from armarium.surfaces.tool_providers import PerToolCache, ToolProviders
+from armarium.surfaces.tool_providers import MAX_CACHED_TOOLS, ToolProviders
 from armarium.surfaces.tool_results import ResultForm
 
 CALLER = "armarium.caller"
@@ -77,11 +78,11 @@ def mcp_server(
     tool_providers = tool_providers or ToolProviders()
     fixed = [_describe_tool(tool) for tool in tools]
     fixed_list = types.ListToolsResult(tools=fixed)
-    provided = PerToolCache(_describe_valid_tool)
+    describe_provided = lru_cache(MAX_CACHED_TOOLS)(_describe_valid_tool)
     served = frozenset(tool.name for tool in tools)
 
     def listed(principal: Principal) -> list[types.Tool]:
-        described = [provided.get(tool) for tool in tool_providers.tools_for(principal)]
+        described = [describe_provided(tool) for tool in tool_providers.tools_for(principal)]
         permitted = (tool for tool in fixed if dispatcher.permits(principal, tool.name))
         return [*permitted, *(tool for tool in described if tool is not None)]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import anyio
@@ -33,23 +33,24 @@ SendMessage = Callable[[Json], Awaitable[None]]
 
 _MAX_CLIENT_PARAMS = 2048
 _MAX_CLIENT_NAME = 100
+_SESSION_ENDED = {"code": CONNECTION_CLOSED, "message": "the session has ended"}
 
 
 class Session:
     """A session of one client, from its handshake until it is closed."""
 
-    def __init__(self, server: McpServer, owner: Principal, lifespan_state: Any) -> None:
+    def __init__(self, server: McpServer, owner: Principal) -> None:
         self.id = uuid4().hex
         self.server = server
         self.owner = owner
         self.connection = Connection.for_loop(_StandingChannel(self), session_id=self.id)
-        self.runner = ServerRunner(server, self.connection, lifespan_state)
+        self.runner = ServerRunner(server, self.connection, {})
         self.running: dict[RequestId, anyio.CancelScope] = {}
         """The client's requests in progress, so that it can cancel them."""
         self.send: SendMessage | None = None
         """Sends messages to the client outside its requests, while its listening stream is open."""
         self.closed = anyio.Event()
-        self._pending: dict[str, _PendingRequest] = {}
+        self._pending: dict[str, asyncio.Future[Json]] = {}
 
     async def forward_tool_changes(self, changes: MemoryObjectReceiveStream[None]) -> None:
         """Notify the client of each change of its tool list, once the handshake is complete."""
@@ -78,55 +79,40 @@ class Session:
         self, send: SendMessage, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None
     ) -> Json:
         """Send a request to the client through `send`, and wait for its response."""
-        pending = _PendingRequest()
         request_id = f"armarium-{uuid4().hex}"
-        self._pending[request_id] = pending
+        answered = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        answer: Json | None = None
         try:
             await send(_message(method, params, request_id))
             with anyio.move_on_after((opts or {}).get("timeout")):
-                await pending.answered.wait()
+                answer = await answered
         finally:
             del self._pending[request_id]
-        if not pending.answered.is_set():
+        if answer is None:
             raise MCPError(REQUEST_TIMEOUT, f"the client did not answer {method} in time")
-        if pending.error is not None:
-            raise MCPError.from_error_data(pending.error)
-        return pending.result
+        if "error" in answer:
+            try:
+                raise MCPError.from_error_data(ErrorData.model_validate(answer["error"]))
+            except ValidationError:
+                raise MCPError(INTERNAL_ERROR, "the client answered with an invalid error") from None
+        if not isinstance(result := answer.get("result"), dict):
+            raise MCPError(INTERNAL_ERROR, "the client answered with no result")
+        return cast(Json, result)
 
     def receive_response(self, message: Json) -> None:
         """Accept the client's response to one of our requests. An unknown id is ignored."""
-        pending = self._pending.get(str(message.get("id")))
-        if pending is None:
-            return
-        if "error" in message:
-            try:
-                pending.error = ErrorData.model_validate(message["error"])
-            except ValidationError:
-                pending.error = ErrorData(code=INTERNAL_ERROR, message="the client answered with an invalid error")
-        elif isinstance(result := message.get("result"), dict):
-            pending.result = result
-        else:
-            pending.error = ErrorData(code=INTERNAL_ERROR, message="the client answered with no result")
-        pending.answered.set()
+        answered = self._pending.get(str(message.get("id")))
+        if answered is not None and not answered.done():
+            answered.set_result(message)
 
     async def close(self) -> None:
         """Cancel all requests in both directions and release the connection."""
         self.closed.set()
         for scope in self.running.values():
             scope.cancel()
-        for pending in self._pending.values():
-            pending.error = ErrorData(code=CONNECTION_CLOSED, message="the session has ended")
-            pending.answered.set()
+        for request_id in self._pending:
+            self.receive_response({"id": request_id, "error": _SESSION_ENDED})
         await aclose_shielded(self.connection)
-
-
-@dataclass(slots=True)
-class _PendingRequest:
-    """A request to the client that waits for its response."""
-
-    answered: anyio.Event = field(default_factory=anyio.Event)
-    result: Json = field(default_factory=Json)
-    error: ErrorData | None = None
 
 
 class _StandingChannel:

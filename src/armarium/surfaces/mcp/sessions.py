@@ -6,15 +6,17 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 
 from armarium.foundation.identity import Principal
+from armarium.foundation.settings import SessionSettings
 from armarium.foundation.telemetry import Metrics
+from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.session import Session
 
@@ -24,15 +26,6 @@ Expiry = Literal["inactivity", "max-lifetime", "evicted"]
 
 _MAX_EXPIRED_IDS = 10_000
 _HANDSHAKE_TIMEOUT_S = 2.0
-
-
-class TooManySessions(Exception):
-    """The caller or the server has reached its limit, and every session is in use."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-        """The HTTP status for it."""
 
 
 @dataclass(slots=True)
@@ -50,68 +43,52 @@ class Sessions:
     """All open sessions. The ids of expired and evicted ones are remembered for a while, with the reason."""
 
     def __init__(
-        self,
-        *,
-        inactivity_timeout_s: float | None,
-        max_lifetime_s: float | None,
-        max_sessions: int,
-        max_sessions_per_caller: int | None = None,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
+        self, settings: SessionSettings, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._inactivity_timeout_s = inactivity_timeout_s or math.inf
-        self._max_lifetime_s = max_lifetime_s or math.inf
-        self._max_sessions = max_sessions
-        self._max_per_caller = max_sessions_per_caller or max_sessions
+        self._settings = settings
+        self._inactivity_timeout_s = settings.inactivity_timeout or math.inf
+        self._max_lifetime_s = settings.max_lifetime or math.inf
         self._clock = clock
-        self._open: dict[str, Session] = {}
+        self.open_sessions: dict[str, Session] = {}
+        """The open sessions by id."""
         self._usage: dict[str, _Usage] = {}
         self._by_caller: dict[str, dict[str, Session]] = {}
         self._expired: OrderedDict[str, tuple[Expiry, McpServer, Principal]] = OrderedDict()
-        metrics.sessions.set_function(lambda: len(self._open))
+        metrics.sessions.set_function(lambda: len(self.open_sessions))
 
-    @property
-    def open_sessions(self) -> Mapping[str, Session]:
-        """The open sessions by id."""
-        return self._open
-
-    async def start(self, server: McpServer, owner: Principal, caller: str, lifespan_state: Any) -> Session:
-        """Open a session. At a limit, an idle session is evicted; raises `TooManySessions` if none is idle."""
-        if len(self._by_caller.get(caller, ())) >= self._max_per_caller:
-            if (idle := self._longest_idle(self._by_caller[caller])) is None:
-                raise TooManySessions(f"all {self._max_per_caller} sessions that you may have are in use", 429)
-            await self._expire(idle, "evicted")
-        elif len(self._open) >= self._max_sessions:
+    async def start(self, server: McpServer, owner: Principal, caller: str) -> Session:
+        """Open a session. At a limit, an idle session is evicted; raises `HttpError` if none is idle."""
+        most, most_of_caller = self._settings.max_sessions, self._settings.max_sessions_per_caller
+        if len(self._by_caller.get(caller, ())) >= most_of_caller:
+            message = f"all {most_of_caller} sessions that you may have are in use"
+            await self._evict([self._by_caller[caller]], 429, message)
+        elif len(self.open_sessions) >= most:
             # The caller with the most sessions loses one, so that it cannot take the sessions of others.
             by_number = sorted(self._by_caller.values(), key=len, reverse=True)
-            idle = next((found for held in by_number if (found := self._longest_idle(held)) is not None), None)
-            if idle is None:
-                raise TooManySessions(f"all {self._max_sessions} sessions of this server are in use", 503)
-            await self._expire(idle, "evicted")
-        session = Session(server, owner, lifespan_state)
+            await self._evict(by_number, 503, f"all {most} sessions of this server are in use")
+        session = Session(server, owner)
         now = self._clock()
         self._usage[session.id] = _Usage(caller, now, now)
-        self._open[session.id] = self._by_caller.setdefault(caller, {})[session.id] = session
+        self.open_sessions[session.id] = self._by_caller.setdefault(caller, {})[session.id] = session
         return session
 
     def has(self, session_id: str) -> bool:
         """Whether a session with this id is open, whoever owns it."""
-        return session_id in self._open
+        return session_id in self.open_sessions
 
-    async def find(self, session_id: str, server: McpServer, principal: Principal) -> Session | None:
-        """The open session with this id. A session of another caller or endpoint is reported as missing."""
-        session = self._open.get(session_id)
-        if session is None:
-            return None
-        if (reason := self._expiry(session)) is not None:
+    async def find(self, session_id: str, server: McpServer, principal: Principal) -> Session:
+        """The open session with this id; raises `HttpError`. A session of another caller or endpoint is reported as
+        missing, and one that expired long ago too."""
+        session = self.open_sessions.get(session_id)
+        if session is not None and (reason := self._expiry(session)) is not None:
             await self._expire(session, reason)
-            return None
-        return session if session.server is server and session.owner == principal else None
-
-    def expiry_reason(self, session_id: str, server: McpServer, principal: Principal) -> Expiry | None:
-        """Why the caller's session expired; None if it did not, or too long ago."""
+        elif session is not None and session.server is server and session.owner == principal:
+            return session
+        message, headers = "no such session", dict[str, str]()
         reason, of_server, owner = self._expired.get(session_id, (None, None, None))
-        return reason if of_server is server and owner == principal else None
+        if reason is not None and of_server is server and owner == principal:
+            message, headers["x-mcp-session-expired"] = f"the session has expired ({reason}); initialize again", reason
+        raise HttpError(404, message, headers, reason="SESSION_NOT_FOUND")
 
     @contextmanager
     def in_use(self, session: Session) -> Generator[None]:
@@ -126,7 +103,7 @@ class Sessions:
 
     async def end(self, session: Session) -> None:
         """Close one session."""
-        self._open.pop(session.id, None)
+        self.open_sessions.pop(session.id, None)
         if (usage := self._usage.pop(session.id, None)) is not None:
             held = self._by_caller[usage.caller]
             del held[session.id]
@@ -139,13 +116,13 @@ class Sessions:
         interval_s = min(30.0, self._inactivity_timeout_s / 4, self._max_lifetime_s / 4)
         while True:
             await anyio.sleep(interval_s)
-            for session in list(self._open.values()):
+            for session in list(self.open_sessions.values()):
                 if (reason := self._expiry(session)) is not None:
                     await self._expire(session, reason)
 
     async def end_all(self) -> None:
         """Close all sessions."""
-        for session in list(self._open.values()):
+        for session in list(self.open_sessions.values()):
             await self.end(session)
 
     def _expiry(self, session: Session) -> Expiry | None:
@@ -164,6 +141,15 @@ class Sessions:
             self._expired.popitem(last=False)
         _log.info("session expired", extra={"session": session.id, "reason": reason})
         await self.end(session)
+
+    async def _evict(self, holdings: Iterable[Mapping[str, Session]], status: int, problem: str) -> None:
+        """End the longest idle session of the first caller that has an idle one."""
+        for sessions in holdings:
+            if (idle := self._longest_idle(sessions)) is not None:
+                await self._expire(idle, "evicted")
+                return
+        message, headers = f"{problem}; try again later", {"retry-after": "30"}
+        raise HttpError(status, message, headers, reason="TOO_MANY_SESSIONS", retryable=True)
 
     def _longest_idle(self, sessions: Mapping[str, Session]) -> Session | None:
         """The session to evict: the one that is idle for the longest time. Sessions with an abandoned handshake come

@@ -90,7 +90,7 @@ class _StdioSession:
 
     def __init__(self, server: McpServer, transport: LineTransport) -> None:
         self._transport = transport
-        self._session = Session(server, LOCAL, lifespan_state={})
+        self._session = Session(server, LOCAL)
         self._session.send = transport.send
 
     async def run(self, unhandled: list[Json]) -> None:

@@ -25,16 +25,13 @@ class ToolChanges:
 
     def __init__(self, tool_providers: ToolProviders, listed: Callable[[Principal], Sequence[types.Tool]]) -> None:
         self._tool_providers = tool_providers
+        self.can_happen = bool(tool_providers)
+        """Whether the server has a tool provider."""
         self._listed = listed
         self._last: dict[Principal, Sequence[types.Tool]] = {}
         self._listeners: dict[object, tuple[Principal, Callable[[], None]]] = {}
         self._subscriptions = set[ListenHandler]()
         self._unsubscribe: Callable[[], None] = lambda: None
-
-    @property
-    def can_happen(self) -> bool:
-        """Whether the server has a tool provider."""
-        return bool(self._tool_providers)
 
     def subscribe(self, principal: Principal, notify: Callable[[], None]) -> Callable[[], None]:
         """Call `notify` when the caller's list has changed. The returned function unsubscribes it."""

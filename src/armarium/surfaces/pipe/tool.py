@@ -9,9 +9,9 @@ import orjson
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import LimitSettings
 from armarium.foundation.tools import Call, Relayed, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
-from armarium.surfaces.caller_limits import CallLimits
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.pipe.runner import PipeRun
 from armarium.surfaces.pipe.spec import PIPE_TOOL, PipeLimits, parse_spec
@@ -63,7 +63,7 @@ _OUTPUT: Json = {
 }
 
 
-def pipe_tool(limits: PipeLimits, call_limits: CallLimits) -> ToolSpec:
+def pipe_tool(limits: PipeLimits, call_limits: LimitSettings) -> ToolSpec:
     """The tool, with these limits. Each step is a call of its own: it passes the same checks and is recorded."""
 
     async def run(call: Call, arguments: Mapping[str, Any]) -> Json | Relayed:
@@ -89,7 +89,7 @@ def pipe_tool(limits: PipeLimits, call_limits: CallLimits) -> ToolSpec:
     )
 
 
-async def _given_spec(arguments: Mapping[str, Any], limits: CallLimits) -> object:
+async def _given_spec(arguments: Mapping[str, Any], limits: LimitSettings) -> object:
     if "spec" not in arguments:
         return arguments
     if len(arguments) > 1:

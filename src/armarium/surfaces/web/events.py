@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,8 +136,7 @@ class _Subscriber:
     def __init__(self, principal: Principal, keep_alive_s: float) -> None:
         self.principal = principal
         self._keep_alive_s = keep_alive_s
-        self._queue: deque[EncodedEvent] = deque()
-        self._arrived = anyio.Event()
+        self._queue = asyncio.Queue[EncodedEvent](_MAX_QUEUED)
         self.dropped = anyio.Event()
         """Set when the queue was full."""
 
@@ -145,19 +144,15 @@ class _Subscriber:
         """Queue an event, if the subscriber may see it."""
         if not event.is_for(self.principal) or self.dropped.is_set():
             return
-        if len(self._queue) >= _MAX_QUEUED:
+        try:
+            # Encoded here, where an error reaches the publisher and does not end the stream.
+            self._queue.put_nowait((event.name, orjson.dumps(event.data).decode()))
+        except asyncio.QueueFull:
             _log.warning("a slow event subscriber was dropped", extra={"principal": self.principal.username})
-            self._queue.clear()
             self.dropped.set()
-            return
-        # Encoded here, where an error reaches the publisher and does not end the stream.
-        self._queue.append((event.name, orjson.dumps(event.data).decode()))
-        self._arrived.set()
 
     async def next(self) -> EncodedEvent | None:
         """The next event; None when a keep-alive is due."""
-        if not self._queue:
-            self._arrived = anyio.Event()
-            with anyio.move_on_after(self._keep_alive_s):
-                await self._arrived.wait()
-        return self._queue.popleft() if self._queue else None
+        with anyio.move_on_after(self._keep_alive_s):
+            return await self._queue.get()
+        return None

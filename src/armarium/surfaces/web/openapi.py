@@ -129,22 +129,15 @@ def _responses(capability: str, route: Route, schemas: _Schemas) -> Json:
     success: Json = {"description": HTTPStatus(route.success).phrase}
     if route.success != HTTPStatus.NO_CONTENT:
         success["content"] = _json(schemas.add(f"{route.tool.name}.answer", route.tool.output_schema or {}))
-    denial: Json = {}
-    if route.groups:
-        denial["403"] = {
-            "description": "The caller is not a member of an allowed group.",
-            "content": _json({"anyOf": [error, refusal]}),
-        }
-    return {
+    either = _json({"anyOf": [error, refusal]})
+    responses: Json = {
         str(route.success): success,
         "400": {"description": "The arguments are invalid.", "content": _json(error)},
         "401": {"description": "A valid bearer key is required.", "content": _json(refusal)},
-        **denial,
-        "default": {
-            "description": "The call failed; the code says why.",
-            "content": _json({"anyOf": [error, refusal]}),
-        },
     }
+    if route.groups:
+        responses["403"] = {"description": "The caller is not a member of an allowed group.", "content": either}
+    return responses | {"default": {"description": "The call failed; the code says why.", "content": either}}
 
 
 def _json(schema: Json) -> Json:
