@@ -65,7 +65,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         file.seek(20_000_000)
         file.write(bytes([byte ^ 1]))
     with pytest.raises(ArmariumError) as caught:
-        Encoder(changed)
+        load_pack(changed)
     assert caught.value.code == "LOCAL_MODEL_CORRUPT"
     assert str(tmp_path) not in f"{caught.value.message} {caught.value.hint}"
 

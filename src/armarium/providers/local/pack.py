@@ -42,14 +42,11 @@ class Grouped:
         return (self.values[numbers] * self.scales[numbers]).reshape(len(numbers), -1)
 
     def dequantised(self) -> NDArray[np.float32]:
-        """The matrix as floats, [rows, columns]."""
         return (self.values * self.scales).reshape(self.values.shape[0], -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """The contents of a model pack."""
-
     layers: int
     heads: int
     hidden: int

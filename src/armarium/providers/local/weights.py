@@ -24,7 +24,6 @@ _LARGEST = 127
 
 
 def constants(pack: Pack, smoothing: Mapping[str, NDArray[np.floating]]) -> dict[str, NDArray[np.generic]]:
-    """The external constants of the graph, by name."""
     import numpy as np
 
     named: dict[str, NDArray[np.generic]] = {
