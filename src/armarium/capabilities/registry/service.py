@@ -78,7 +78,6 @@ class Registry:
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
     async def get_file(self, file_id: str) -> FileDetail:
-        """A file with its associations and the findings that changed last."""
         required(file_id, "file_id")
 
         def look(reader: Reader) -> FileDetail:
@@ -104,7 +103,6 @@ class Registry:
     async def timeline(
         self, file_id: str, *, kind: EventKind | None = None, limit: int = 50, offset: int = 0
     ) -> Page[Happened]:
-        """A page of a file's events, newest first."""
         required(file_id, "file_id")
         return await self._read(
             lambda reader: timeline.page(reader, files.by_id(reader, file_id).no, kind, limit, offset)
@@ -189,7 +187,6 @@ class Registry:
         limit: int = 100,
         offset: int = 0,
     ) -> Page[FoundInFile]:
-        """A page of findings, those that changed last first."""
         if file_id is not None:
             required(file_id, "file_id")
         if scan_source is not None:
@@ -207,7 +204,6 @@ class Registry:
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
     async def promote_finding(self, finding_id: str, actor: str, wanted: IssueChange | None = None) -> Promoted:
-        """The issue of a finding, and whether it was created now."""
         required(finding_id, "finding_id")
         change = wanted or IssueChange()
         return await self._write(lambda writer: issue_changes.promote(writer, self._ids, finding_id, change, actor))
@@ -224,7 +220,6 @@ class Registry:
     async def list_issues(
         self, *, status: IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
     ) -> Page[IssueAnswer]:
-        """A page of issues, the most urgent first."""
         if label is not None:
             one_line(label, "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
@@ -238,7 +233,6 @@ class Registry:
         return await self._read(lambda reader: issues.of_issue(reader, issues.by_id(reader, issue_id).no))
 
     async def associate(self, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
-        """Link a file to an issue. Idempotent."""
         required(file_id, "file_id")
         required(issue_id, "issue_id")
         await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))

@@ -70,7 +70,6 @@ def update(writer: Writer, issue_id: str, wanted: IssueChange) -> IssueAnswer:
 
 
 def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
-    """Link a file to an issue. Idempotent."""
     file = files.by_id(writer, file_id)
     try:
         issue_no, issue = issues.by_id(writer, issue_id)

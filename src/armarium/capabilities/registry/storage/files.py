@@ -46,7 +46,6 @@ class StoredFile(NamedTuple):
 
 
 def by_id(reader: Reader, file_id: str) -> StoredFile:
-    """The file with this id; raises `NotFound` if there is none."""
     row = reader.row("file_by_id", (file_id,))
     if row is None:
         raise NotFound("no file has this id", hint="list_files lists them, register_file registers one")
