@@ -27,6 +27,8 @@ class OpenAICompatibleEmulator(Emulator):
         """Whether chat responses cite a file that is not in the prompt."""
         self.streams = True
         """Whether chat responses are streamed on request; some servers cannot."""
+        self.token_limit: int | None = None
+        """After how many words a chat response ends."""
         self.longest_request_tokens = 16_384
         self.most_inputs = 512
 
@@ -64,8 +66,7 @@ class OpenAICompatibleEmulator(Emulator):
         if body["model"] not in self.chat_models:
             raise VendorRefusal(400, self.error_body(400, f"Invalid model: {body['model']}", "invalid_model"))
         text = answer(body["messages"], invents=self.invents_citations)
-        limit = body.get("max_tokens") or body.get("max_completion_tokens")
-        said = " ".join(text.split(" ")[:limit])
+        said = " ".join(text.split(" ")[: self.token_limit])
         reason = "stop" if said == text else "length"
         prompt_tokens = sum(_tokens(message["content"]) for message in body["messages"])
         used = {"prompt_tokens": prompt_tokens, "completion_tokens": _tokens(said)}

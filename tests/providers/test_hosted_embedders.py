@@ -248,22 +248,12 @@ async def test_an_openai_compatible_endpoint_tells_its_dimensions_with_the_first
     assert raised.value.code == "OPENAI_FAILED"
 
 
-async def test_models_that_want_prefixes_get_them(clock: ManualClock) -> None:
+async def test_an_openai_compatible_endpoint_is_asked_for_shorter_vectors(clock: ManualClock) -> None:
     with OpenAIEmulator("key") as emulator:
-        embedder = OpenAIEmbedder(
-            ProviderClient(OPENAI, "key", base_url=emulator.url, clock=clock.clock),
-            "nomic-embed-text",
-            output_dimension=256,
-            chunk_prefix="search_document: ",
-            query_prefix="search_query: ",
-        )
+        client = ProviderClient(OPENAI, "key", base_url=emulator.url, clock=clock.clock)
+        embedder = OpenAIEmbedder(client, "nomic-embed-text", output_dimension=256)
         await embedder.embed(["rain"])
-        await embedder.embed_query("rain")
         await embedder.aclose()
-        assert [body["input"] for body in emulator.bodies("/embeddings")] == [
-            ["search_document: rain"],
-            ["search_query: rain"],
-        ]
         assert emulator.bodies("/embeddings")[0]["dimensions"] == 256
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import anyio
 import numpy as np
@@ -41,7 +40,7 @@ def encoder() -> Encoder:
 
 @pytest.fixture
 def loaded_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedder_module, "Encoder", lambda _path: encoder)
+    monkeypatch.setattr(embedder_module, "Encoder", lambda: encoder)
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ class Watched:
         self.begun = threading.Event()
         self.gate = threading.Event()
 
-    def load(self, _path: Path | None) -> Watched:
+    def load(self) -> Watched:
         self.loaded_by.append(threading.get_ident())
         return self
 

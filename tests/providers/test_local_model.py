@@ -35,7 +35,7 @@ def pack() -> Pack:
 
 
 def test_the_pack_is_what_it_says(pack: Pack) -> None:
-    assert (pack.layers, pack.heads, pack.hidden, pack.max_tokens) == (6, 12, 384, 512)
+    assert (pack.shape["layers"], pack.shape["heads"], pack.shape["hidden"], pack.max_tokens) == (6, 12, 384, 512)
     assert pack.grouped["word_emb"].values.shape == (50265, 6, 64)
 
 
@@ -65,7 +65,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         file.seek(20_000_000)
         file.write(bytes([byte ^ 1]))
     with pytest.raises(ArmariumError) as caught:
-        Encoder(changed)
+        load_pack(changed)
     assert caught.value.code == "LOCAL_MODEL_CORRUPT"
     assert str(tmp_path) not in f"{caught.value.message} {caught.value.hint}"
 
@@ -109,15 +109,15 @@ def installed() -> Path:
 
 def in_floats(pack: Pack, words: NDArray[np.float32]) -> NDArray[np.float32]:
     """The model as its authors describe it, in plain numpy: what our graph has to come close to."""
-    positions = pack.floats["pos_emb"][pack.position_offset :][: len(words)]
+    positions = pack.floats["pos_emb"][pack.shape["position_offset"] :][: len(words)]
     state = normed(pack, "emb_ln", words + positions + pack.floats["type_emb"][0])
-    for layer in range(pack.layers):
+    for layer in range(pack.shape["layers"]):
         name = f"l{layer}"
         query, key, value = (
-            part.reshape(len(words), pack.heads, -1).swapaxes(0, 1)
+            part.reshape(len(words), pack.shape["heads"], -1).swapaxes(0, 1)
             for part in np.split(product(pack, f"{name}.qkv", state), 3, axis=-1)
         )
-        scores = np.exp(query @ key.swapaxes(1, 2) / math.sqrt(pack.hidden / pack.heads))
+        scores = np.exp(query @ key.swapaxes(1, 2) / math.sqrt(pack.shape["hidden"] / pack.shape["heads"]))
         attention = scores / scores.sum(axis=-1, keepdims=True)
         attended = product(pack, f"{name}.ao", (attention @ value).swapaxes(0, 1).reshape(len(words), -1))
         state = normed(pack, f"{name}.aln", state + attended)
@@ -132,5 +132,5 @@ def product(pack: Pack, name: str, state: NDArray[np.float32]) -> NDArray[np.flo
 
 
 def normed(pack: Pack, name: str, state: NDArray[np.float32]) -> NDArray[np.float32]:
-    spread = np.sqrt(state.var(axis=-1, keepdims=True) + pack.layer_norm_epsilon)
+    spread = np.sqrt(state.var(axis=-1, keepdims=True) + pack.shape["layer_norm_eps"])
     return (state - state.mean(axis=-1, keepdims=True)) / spread * pack.floats[f"{name}.w"] + pack.floats[f"{name}.b"]

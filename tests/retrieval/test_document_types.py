@@ -30,7 +30,7 @@ def tarred() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "doc_type", "language"),
+    ("name", "doc_type", "form_name"),
     [
         ("src/main.py", "code", "python"),
         ("a.ts", "code", "typescript"),
@@ -40,33 +40,33 @@ def tarred() -> bytes:
         ("a.hpp", "code", "cpp"),
         ("Program.cs", "code", "c_sharp"),
         ("A.KT", "code", "kotlin"),
-        ("build.gradle", "code", None),
-        ("main.tf", "code", None),
-        ("schema.sql", "code", None),
-        ("CMakeLists.txt", "code", None),
-        ("Dockerfile", "code", None),
-        ("docker/Dockerfile.dev", "code", None),
-        ("Makefile", "code", None),
+        ("build.gradle", "code", "groovy"),
+        ("main.tf", "code", "terraform"),
+        ("schema.sql", "code", "sql"),
+        ("CMakeLists.txt", "code", "cmake"),
+        ("Dockerfile", "code", "dockerfile"),
+        ("docker/Dockerfile.dev", "code", "dockerfile"),
+        ("Makefile", "code", "make"),
         (".bashrc", "code", "bash"),
-        ("README", "text", None),
-        ("LICENSE", "text", None),
-        ("readme.old", "text", None),
-        ("notes.txt", "text", None),
-        ("guide.rst", "text", None),
-        ("README.md", "md", None),
-        ("a.csv", "data", None),
-        ("a.yml", "data", None),
-        ("a.ipynb", "data", None),
-        ("index.html", "html", None),
-        ("letter.eml", "email", None),
-        ("no_extension", "text", None),
-        ("strange.qqq", "text", None),
-        ("dir.py/plain", "text", None),
+        ("README", "text", "text"),
+        ("LICENSE", "text", "text"),
+        ("readme.old", "text", "text"),
+        ("notes.txt", "text", "text"),
+        ("guide.rst", "text", "rst"),
+        ("README.md", "md", "markdown"),
+        ("a.csv", "data", "csv"),
+        ("a.yml", "data", "yaml"),
+        ("a.ipynb", "data", "ipynb"),
+        ("index.html", "html", "html"),
+        ("letter.eml", "email", "eml"),
+        ("no_extension", "text", "text"),
+        ("strange.qqq", "text", "text"),
+        ("dir.py/plain", "text", "text"),
     ],
 )
-def test_plain_text_is_what_its_name_says(name: str, doc_type: str, language: str | None) -> None:
+def test_plain_text_is_what_its_name_says(name: str, doc_type: str, form_name: str) -> None:
     form = classify(name, b"some readable words\n")
-    assert (form.doc_type, form.language) == (doc_type, language)
+    assert (form.doc_type, form.name) == (doc_type, form_name)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,7 @@ def test_tar_files_are_known_packed_and_unpacked() -> None:
 )
 def test_scripts_without_an_extension_are_known_by_their_first_line(first_line: bytes, language: str | None) -> None:
     form = classify("bin/run", first_line + b"\necho\n")
-    assert form.language == language
-    assert form.doc_type == ("code" if language else "text")
+    assert (form.doc_type, form.name) == (("code", language) if language else ("text", "text"))
 
 
 def test_bytes_that_are_no_text_are_ignored_whatever_the_name() -> None:
@@ -161,7 +160,7 @@ def test_an_office_document_under_a_password_keeps_its_type_so_that_its_failure_
 
 
 def test_an_empty_file_is_what_its_name_says() -> None:
-    assert classify("__init__.py", b"").language == "python"
+    assert classify("__init__.py", b"") == DocumentFormat("code", "python")
     assert classify("empty", b"").doc_type == "text"
     assert classify("empty.png", b"").doc_type == "image"
 
@@ -170,4 +169,4 @@ def test_an_empty_file_is_what_its_name_says() -> None:
 def test_any_name_and_any_bytes_get_a_type(name: str, head: bytes) -> None:
     form = classify(name, head)
     assert form.doc_type
-    assert (form.language is None) or form.doc_type == "code"
+    assert form.name

@@ -48,7 +48,6 @@ def enable_garbage_collection() -> None:
 
 
 def run_until_interrupted(work: Callable[[], None]) -> None:
-    """Run work that Ctrl-C ends normally."""
     enable_garbage_collection()
     with suppress(KeyboardInterrupt):
         work()

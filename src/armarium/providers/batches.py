@@ -29,7 +29,6 @@ def prepare_input(text: str, tokens: int) -> str:
 
 
 def estimated_tokens(text: str) -> int:
-    """The approximate number of tokens in the text."""
     return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1
 
 

@@ -52,7 +52,6 @@ class ProviderClient:
         self.vendor = vendor
         self.concurrency = concurrency
         self._base_url = vendor.base_url(base_url)
-        self.host = urlsplit(self._base_url).hostname
         self._key = vendor.key(key)
         self._retry_policy = retry_policy or RetryPolicy()
         self._clock = clock or Clock()
@@ -80,12 +79,10 @@ class ProviderClient:
             except ProviderError as error:
                 await self._wait_or_raise(attempts, error)
 
-    async def events(
-        self, path: str, body: Json, *, is_last: Callable[[Json], bool], deadline_s: float | None = None
-    ) -> AsyncGenerator[Json]:
+    async def events(self, path: str, body: Json, *, is_last: Callable[[Json], bool]) -> AsyncGenerator[Json]:
         """Send a request and yield the events of the response. It is retried only before the first event. Raises when
         the stream ends early: without `[DONE]` and without an event that `is_last`."""
-        attempts = Attempts(self._retry_policy, self._clock, deadline_s, urgent=True)
+        attempts = Attempts(self._retry_policy, self._clock, urgent=True)
         started = False
         while True:
             try:
@@ -233,7 +230,7 @@ class ProviderClient:
                     follow_redirects=False,
                     verify=await self._certificates(),
                     # A configured proxy cannot reach a model on this machine.
-                    trust_env=self.host not in _LOOPBACK,
+                    trust_env=urlsplit(self._base_url).hostname not in _LOOPBACK,
                 )
         return self._client
 

@@ -22,8 +22,6 @@ def cohere_client(base_url: str | None = None, key: str | None = None) -> Provid
 
 
 class CohereReranker:
-    """A reranking model."""
-
     def __init__(self, client: ProviderClient, model: str = "rerank-v3.5") -> None:
         self.model = model
         self._client = client

@@ -10,7 +10,6 @@ class ProviderError(ArmariumError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """The delay that the provider asked for, if any."""
         return self.details.get("retry_after_s")
 
 

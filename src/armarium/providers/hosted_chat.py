@@ -13,17 +13,11 @@ from armarium.providers.interfaces import Message
 
 
 class HostedChat:
-    """A chat model behind HTTP."""
-
     def __init__(self, client: ProviderClient, model: str) -> None:
         self.model = model
         self._client = client
-        # OpenAI's newer models reject the field name that all other servers accept.
-        self._max_tokens_field = "max_completion_tokens" if client.host == "api.openai.com" else "max_tokens"
 
-    async def stream(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
-    ) -> AsyncGenerator[str]:
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str]:
         """The response, piece by piece. Raises when it ends early."""
         body: Json = {
             "model": self.model,
@@ -32,10 +26,6 @@ class HostedChat:
             ],
             "stream": True,
         }
-        if max_tokens is not None:
-            body[self._max_tokens_field] = max_tokens
-        if temperature is not None:
-            body["temperature"] = temperature
         async with aclosing(self._client.events("/chat/completions", body, is_last=_is_last)) as events:
             async for event in events:
                 choice = _first_choice(event)

@@ -27,21 +27,11 @@ class HostedEmbedder:
     """The field of a request that asks for shorter vectors."""
     known_dimensions: ClassVar[Mapping[str, int]] = {}
 
-    def __init__(
-        self,
-        client: ProviderClient,
-        model: str,
-        *,
-        output_dimension: int | None = None,
-        chunk_prefix: str = "",
-        query_prefix: str = "",
-    ) -> None:
+    def __init__(self, client: ProviderClient, model: str, *, output_dimension: int | None = None) -> None:
         self.model = model
         self.dimensions = output_dimension or self.known_dimensions.get(model)
         self._client = client
         self._extra = {self.dimensions_field: output_dimension} if output_dimension else {}
-        self._chunk_prefix = chunk_prefix
-        self._query_prefix = query_prefix
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of chunks, one row each, in the order of the texts. Batches are sent concurrently."""
@@ -49,7 +39,7 @@ class HostedEmbedder:
 
         if not texts:
             return numpy.zeros((0, self.dimensions or 0), numpy.float32)
-        inputs = [prepare_input(self._chunk_prefix + text, self.limits.tokens_per_text) for text in texts]
+        inputs = [prepare_input(text, self.limits.tokens_per_text) for text in texts]
         batches = split_batches(inputs, self.limits)
         embedded: dict[int, Vectors] = {}
         failure: ProviderError | None = None
@@ -72,9 +62,7 @@ class HostedEmbedder:
         return numpy.concatenate([embedded[start] for start in sorted(embedded)])
 
     async def embed_query(self, text: str) -> Vectors:
-        """The vector of a query, requested ahead of chunks."""
-        query = prepare_input(self._query_prefix + text, self.limits.tokens_per_text)
-        return (await self._request([query], urgent=True))[0]
+        return (await self._request([prepare_input(text, self.limits.tokens_per_text)], urgent=True))[0]
 
     async def aclose(self) -> None:
         await self._client.aclose()

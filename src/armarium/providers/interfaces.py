@@ -69,9 +69,7 @@ class Chat(Protocol):
     @property
     def model(self) -> str: ...
 
-    def stream(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, temperature: float | None = None
-    ) -> AsyncGenerator[str]:
+    def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str]:
         """The response, piece by piece. Close the iterator (`contextlib.aclosing`) when leaving it early. Raises a
         retryable `ProviderFailed` when the response ends early: the pieces so far are incomplete."""
         ...

@@ -18,7 +18,7 @@ def openai_client(
 
 
 class OpenAIEmbedder(HostedEmbedder):
-    """An embedding model. Several open models need a prefix before chunks, queries or both."""
+    """An embedding model."""
 
     # Far below OpenAI's limit, so that a model on the operator's own machine finishes a batch before the deadline.
     limits = BatchLimits(texts=64, tokens=32_000, tokens_per_text=8_000)

@@ -55,7 +55,6 @@ class RateLimiter:
         return max(0.0, self._next - self._clock.now())
 
     async def acquire(self) -> None:
-        """Wait until the next request may start."""
         delay_s = self.delay_s()
         self._next = self._clock.now() + delay_s + self._interval_s
         if delay_s:
@@ -80,18 +79,15 @@ class Attempts:
         self._failed = 0
 
     def start(self) -> None:
-        """Start the deadline, unless it is running already."""
         if self._ends_at is None:
             self._ends_at = self._clock.now() + self._deadline_s
 
     @property
     def remaining_s(self) -> float:
-        """The time until the deadline."""
         return self._deadline_s if self._ends_at is None else max(0.0, self._ends_at - self._clock.now())
 
     @property
     def timeout_s(self) -> float:
-        """The timeout of the next attempt."""
         return min(self._policy.attempt_timeout_s, self.remaining_s)
 
     def delay_after(self, error: ProviderError) -> float | None:

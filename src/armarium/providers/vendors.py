@@ -25,7 +25,6 @@ class Vendor:
     unavailable: type[errors.ProviderUnavailable]
 
     def unusable(self, reason: str, **private: Any) -> errors.ProviderFailed:
-        """The error for an invalid response."""
         return self.failed(
             f"{self.name} sent an invalid response: {reason}",
             hint="check that the endpoint serves the configured model",

@@ -22,7 +22,7 @@ class ExtractedText:
     """Lines end with `\\n`. Contains no NUL and no unpaired surrogates, so that it can be stored and sent anywhere."""
     structure: Structure = "plain"
     language: str | None = None
-    """For `code`: the name of its grammar in `retrieval.document_types`; None when there is none."""
+    """For `code`: the name of its format. A language without a grammar is split by lines."""
     title: str | None = None
     """The title in the document's metadata, if any."""
     page_starts: Sequence[int] | None = None
@@ -97,12 +97,6 @@ class ChunkLimits:
     code_max_lines: int = 200
     code_overlap_lines: int = 30
     """How many lines neighbouring windows over code share, within `overlap_chars`."""
-
-    def __post_init__(self) -> None:
-        if self.max_chars < 1 or self.code_max_lines < 1:
-            raise ValueError("a chunk has at least one character and one line")
-        if min(self.overlap_chars, self.min_chars, self.code_overlap_lines) < 0:
-            raise ValueError("overlaps and minimum sizes must not be negative")
 
     @property
     def min_size(self) -> int:

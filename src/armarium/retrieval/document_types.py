@@ -26,17 +26,7 @@ class DocumentFormat:
     doc_type: DocType
     name: str
     """The format itself: `python`, `csv`, `docx`, `tar.gz`."""
-    language: str | None = None
-    """For code: the name of its grammar; None when there is none."""
 
-
-_GRAMMARS = frozenset(
-    {
-        "python", "javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "c_sharp", "ruby", "php", "bash",
-        "kotlin", "scala",
-    }
-)  # fmt: skip
-"""The languages with a grammar; other code is split by lines."""
 
 _CODE_EXTENSIONS = {
     "python": "py pyi pyw pyx pxd", "javascript": "js mjs cjs jsx", "typescript": "ts mts cts", "tsx": "tsx",
@@ -117,7 +107,7 @@ _INTERPRETERS = {
 
 def _by_key(tables: dict[DocType, dict[str, str]]) -> dict[str, DocumentFormat]:
     return {
-        key: DocumentFormat(doc_type, name, name if doc_type == "code" and name in _GRAMMARS else None)
+        key: DocumentFormat(doc_type, name)
         for doc_type, table in tables.items()
         for name, keys in table.items()
         for key in keys.split()

@@ -42,8 +42,6 @@ class UnreadableSet(ArmariumError):
 
 @dataclass(frozen=True, slots=True)
 class JudgedDocument:
-    """A document of a judged set."""
-
     id: str
     title: str
     text: str
@@ -60,12 +58,6 @@ class JudgedSet:
     grades: Mapping[str, Mapping[str, int]]
     """The judged documents of each query; 0 is not relevant."""
 
-    @property
-    def kind(self) -> IndexKind:
-        """The index for these documents: `code` if most of them look like code."""
-        sample = self.documents[:_SAMPLED_DOCUMENTS]
-        return "code" if sum(looks_like_code(each.text) for each in sample) * 2 > len(sample) else "text"
-
 
 @dataclass(frozen=True, slots=True)
 class Measures:
@@ -80,8 +72,6 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results for a set."""
-
     name: str
     index: IndexKind
     documents: int
@@ -114,11 +104,15 @@ def read_judged_set(directory: Path, *, limit: int | None = None) -> JudgedSet:
     return JudgedSet(directory.resolve().name, documents, judged[:limit], grades)
 
 
+def _no_progress(stage: str, done: int, total: int) -> None: ...
+
+
 async def evaluate(
-    judged: JudgedSet, embedder: Embedder, *, kind: IndexKind | None = None, progress: Progress | None = None
+    judged: JudgedSet, embedder: Embedder, *, kind: IndexKind | None = None, progress: Progress = _no_progress
 ) -> Evaluation:
-    """Index the set and run every query as lexical, vector and hybrid search."""
-    kind = kind or judged.kind
+    """Index the set, by default as code if most of it looks like code, and run every query in three ways."""
+    sample = judged.documents[:_SAMPLED_DOCUMENTS]
+    kind = kind or ("code" if sum(looks_like_code(each.text) for each in sample) * 2 > len(sample) else "text")
     vectors = await _vectors(judged, kind, embedder, progress)
     rankings: dict[Means, list[list[str]]] = {"words": [], "vectors": [], "hybrid": []}
 
@@ -134,8 +128,7 @@ async def evaluate(
             add("words", lexical.search(text, CANDIDATES, kind=kind))
             add("vectors", vectors.search(query.vectors[kind], CANDIDATES))
             add("hybrid", hybrid_search(lexical, {kind: vectors}, query))
-            if progress:
-                progress("questions", number, len(judged.queries))
+            progress("questions", number, len(judged.queries))
     grades = [judged.grades[name] for name, _ in judged.queries]
     measures: dict[Means, Measures] = {means: measured(ranked, grades) for means, ranked in rankings.items()}
     return Evaluation(judged.name, kind, len(judged.documents), len(judged.queries), measures)
@@ -163,7 +156,7 @@ def _discounted(gains: Sequence[int]) -> float:
     return sum(gain / math.log2(place + 1) for place, gain in enumerate(gains, 1))
 
 
-async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progress: Progress | None) -> VectorIndex:
+async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progress: Progress) -> VectorIndex:
     import numpy
 
     is_code = kind == "code"
@@ -174,8 +167,7 @@ async def _vectors(judged: JudgedSet, kind: IndexKind, embedder: Embedder, progr
         index = index or VectorIndex(rows.shape[1])
         ids = numpy.arange(start, start + len(rows), dtype=numpy.int64)
         await anyio.to_thread.run_sync(index.add, ids, rows)
-        if progress:
-            progress("documents", start + len(rows), len(texts))
+        progress("documents", start + len(rows), len(texts))
     assert index is not None  # A set always has documents.
     return index
 

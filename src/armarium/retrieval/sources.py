@@ -58,8 +58,6 @@ class SearchSource(Protocol):
 
 
 class Sources:
-    """The registered sources."""
-
     def __init__(self) -> None:
         self._by_kind: dict[str, SearchSource] = {}
 
@@ -76,7 +74,6 @@ class Sources:
 
     @property
     def all(self) -> Sequence[SearchSource]:
-        """All sources in the order of registration."""
         return tuple(self._by_kind.values())
 
     def of(self, collection: str) -> SearchSource | None:

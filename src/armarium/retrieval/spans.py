@@ -58,7 +58,6 @@ def span_as_json(span: Span) -> dict[str, Any]:
 
 
 def span_from_json(span: dict[str, Any]) -> Span:
-    """The inverse of `span_as_json`."""
     numbers = [span[field] for field in _JSON_FIELDS[span["kind"]]]
     return span_from_columns(span["kind"], numbers[0], numbers[-1])
 
@@ -75,7 +74,6 @@ def span_as_columns(span: Span) -> tuple[SpanKind, int, int]:
 
 
 def span_from_columns(kind: str, start: int, end: int) -> Span:
-    """The inverse of `span_as_columns`."""
     if kind == "page":
         return PageSpan(start)
     return TimeSpan(start, end) if kind == "time" else LineSpan(start, end)

@@ -127,9 +127,3 @@ def test_a_line_as_long_as_the_largest_file_is_cut_like_any_other() -> None:
     # What lies between two chunks is at most the space between two words.
     assert all(first.start < second.start <= first.end + 1 for first, second in pairwise(chunks))
     assert (chunks[0].start, text[chunks[-1].end :].strip()) == (0, "")
-
-
-@pytest.mark.parametrize("unknown", [{"max_chars": 0}, {"code_max_lines": 0}, {"overlap_chars": -1}])
-def test_impossible_limits_are_rejected(unknown: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"at least one|negative"):
-        ChunkLimits(**unknown)

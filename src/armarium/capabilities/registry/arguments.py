@@ -6,18 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from armarium.capabilities.registry import model
 from armarium.capabilities.registry.limits import MAX_LABELS, MAX_LINE, MAX_NAME_CHARS, MAX_TITLE_CHARS
-from armarium.capabilities.registry.model import (
-    DEFAULT_PRIORITY,
-    LOWEST_PRIORITY,
-    AssocType,
-    EventKind,
-    FindingStatus,
-    IssueStatus,
-    ReportFormat,
-    Severity,
-    SortField,
-)
 from armarium.foundation.tools import Args
 
 _MAX_INTEGER = 2**63 - 1
@@ -32,7 +22,7 @@ def _integer(value: Any) -> Any:
 
 Limit = Annotated[int, Field(ge=1, le=10000), BeforeValidator(_integer)]
 Offset = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
-Priority = Annotated[int, Field(ge=0, le=LOWEST_PRIORITY), BeforeValidator(_integer)]
+Priority = Annotated[int, Field(ge=0, le=model.LOWEST_PRIORITY), BeforeValidator(_integer)]
 Line = Annotated[int, Field(ge=1, le=MAX_LINE), BeforeValidator(_integer)]
 
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
@@ -49,11 +39,11 @@ class ListFilesArgs(Args):
     """Only files whose path starts with this text. `src/` selects a directory; `%` and `_` have no special meaning."""
     min_findings: Offset | None = None
     """Only files with at least this many open findings."""
-    has_severity: Severity | None = None
+    has_severity: model.Severity | None = None
     """Only files with an open finding of this severity."""
     scan_source: str | None = None
     """Only files in which this scanner ever reported a finding."""
-    sort: SortField = "updated_at"
+    sort: model.SortField = "updated_at"
     """Field to sort by. Ties are ordered by path, in reverse if the direction is not the default."""
     direction: Literal["asc", "desc", "ASC", "DESC"] | None = None
     """By default asc for path and language, desc (newest first) for updated_at and first_seen."""
@@ -69,7 +59,7 @@ class TimelineArgs(FileArgs):
     """Maximum number of events to return."""
     offset: Offset = 0
     """Number of events to skip, for the next page."""
-    event_type: EventKind | None = None
+    event_type: model.EventKind | None = None
     """Only events of this kind; `finding` selects created, updated and closed findings."""
 
 
@@ -83,7 +73,7 @@ class AssociationArgs(Args):
     """Id of the file."""
     issue_id: str
     """Id of the issue."""
-    assoc_type: AssocType
+    assoc_type: model.AssocType
     """How the file is related to the issue."""
 
 
@@ -105,7 +95,7 @@ class ReportedFinding(Args):
     """The scanner's id of the violated rule, like E501."""
     message: str = Field(min_length=1)
     """What is wrong."""
-    severity: Severity = "info"
+    severity: model.Severity = "info"
     """Severity."""
     line_start: Line | None = None
     """First line, counted from 1."""
@@ -131,7 +121,7 @@ class ReportArgs(Args):
 class ImportArgs(Args):
     report: Annotated[Any, WithJsonSchema({"type": ["object", "array"]})]
     """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
-    format: ReportFormat = "auto"
+    format: model.ReportFormat = "auto"
     """Format of the report; `auto` detects it."""
     scan_source: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     """Name of the scanner. Overrides the one in the report."""
@@ -142,9 +132,9 @@ class ImportArgs(Args):
 class ListFindingsArgs(Args):
     file_id: str | None = None
     """Only findings in this file."""
-    status: FindingStatus | None = None
+    status: model.FindingStatus | None = None
     """Only findings with this status."""
-    severity: Severity | None = None
+    severity: model.Severity | None = None
     """Only findings of this severity."""
     scan_source: str | None = None
     """Only findings of this scanner."""
@@ -157,7 +147,7 @@ class ListFindingsArgs(Args):
 class UpdateFindingArgs(Args):
     finding_id: str
     """Id of the finding, from list_findings or get_file."""
-    status: FindingStatus
+    status: model.FindingStatus
     """false_positive is not changed by later scans; fixed is reopened if a scan reports the finding again."""
 
 
@@ -173,7 +163,7 @@ class IssueFields(Args):
 class CreateIssueArgs(IssueFields):
     title: str = Field(min_length=1, max_length=MAX_TITLE_CHARS)
     """Title, on one line."""
-    priority: Priority = DEFAULT_PRIORITY
+    priority: Priority = model.DEFAULT_PRIORITY
     """0 is the most urgent, 4 the least."""
 
 
@@ -182,14 +172,14 @@ class UpdateIssueArgs(IssueFields):
     """Id of the issue."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
     """Title, on one line."""
-    status: IssueStatus | None = None
+    status: model.IssueStatus | None = None
     """Status."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least."""
 
 
 class ListIssuesArgs(Args):
-    status: IssueStatus | None = None
+    status: model.IssueStatus | None = None
     """Only issues with this status."""
     label: str | None = None
     """Only issues with this label."""

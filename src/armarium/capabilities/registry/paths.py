@@ -6,20 +6,21 @@ import errno
 import os
 import re
 import stat
+from contextlib import suppress
 from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
 from armarium.capabilities.registry.storage.columns import has_unprintable
-from armarium.foundation.files.beneath import MAX_LINKS
+from armarium.foundation.files.beneath import MAX_LINKS, closed_after
 from armarium.foundation.files.confine import MAX_PATH_BYTES, ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
 
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:([/\\]|$)|~[\w.-]*([/\\]|$)")
 """Paths from the root, a drive, a share, or a home directory."""
 _FILE_SCHEME = "file:"
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _HINT = "give the path relative to the project's directory, like src/app.py"
 
 
@@ -48,11 +49,9 @@ class ProjectPaths:
         return found
 
     def exists(self, canonical: str) -> bool:
-        try:
-            os.close(self._root.open(canonical, os.O_PATH))
-        except (OSError, FileError):
-            return False
-        return True
+        with suppress(OSError, FileError), closed_after(self._root.open(canonical, os.O_PATH)):
+            return True
+        return False
 
     def relative(self, path: str) -> str:
         """Make a path from a report relative: a `file:` URI, or an absolute path inside the project."""
@@ -91,7 +90,9 @@ class ProjectPaths:
     def _resolve_names(self, names: list[str], *, through_files: bool) -> tuple[str, bool]:
         """Resolve names one by one: the path, and whether it is a directory. `..` is relative to the target of a link.
         Names that do not exist are taken literally."""
-        real, pending = self._start(names)
+        # The kernel resolves an existing parent directory in one call.
+        parent = self._location("/".join(names[:-1])) if names and names[-1] != ".." else None
+        real, pending = ([], names[::-1]) if parent is None else (_split(parent), names[-1:])
         missing: list[str] = []
         links = 0
         while pending:
@@ -117,43 +118,18 @@ class ProjectPaths:
                 missing.append(name)
         return "/".join(real + missing), not missing
 
-    def _start(self, names: list[str]) -> tuple[list[str], list[str]]:
-        """The directory to begin in, and the names to resolve from there, in reverse. The kernel resolves an existing
-        parent directory in one call."""
-        if names and names[-1] != "..":
-            parent = self._location("/".join(names[:-1]))
-            if parent is not None and parent[1]:
-                return _split(parent[0]), names[-1:]
-        return [], names[::-1]
-
-    def _locate(self, path: str) -> tuple[str, bool] | None:
-        """The location of a path, and whether it is a directory; None if it does not exist."""
-        fd = self._open(path)
-        if fd is None:
-            return None
-        try:
-            return self._root.locate(fd, last_known=True), stat.S_ISDIR(os.fstat(fd).st_mode)
-        finally:
-            os.close(fd)
+    def _locate(self, path: str) -> str | None:
+        """The location of a directory; None if there is none at the path."""
+        with suppress(*_NOT_THERE), closed_after(self._root.open(path, os.O_PATH | os.O_DIRECTORY)) as fd:
+            return self._root.locate(fd, last_known=True)
+        return None
 
     def _entry(self, path: str) -> tuple[int, str]:
         """The mode of the entry at a path without links in its directories, 0 if it is missing, and a link's target."""
-        fd = self._open(path, os.O_NOFOLLOW)
-        if fd is None:
-            return 0, ""
-        try:
+        with suppress(*_NOT_THERE), closed_after(self._root.open(path, os.O_PATH | os.O_NOFOLLOW)) as fd:
             mode = os.fstat(fd).st_mode
             return mode, os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else ""
-        finally:
-            os.close(fd)
-
-    def _open(self, path: str, flags: int = 0) -> int | None:
-        try:
-            return self._root.open(path, os.O_PATH | flags)
-        except OSError as error:
-            if error.errno in _NOT_THERE:
-                return None
-            raise
+        return 0, ""
 
     def _target(self, link: str) -> list[str]:
         """The names in a link's target; of an absolute target those below the project."""
@@ -167,7 +143,6 @@ class ProjectPaths:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path or `file:` URI is absolute."""
     return _ABSOLUTE.match(path) is not None or path[:5].lower() == _FILE_SCHEME
 
 

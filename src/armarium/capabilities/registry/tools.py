@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import orjson
@@ -15,7 +15,7 @@ from armarium.capabilities.registry.reports.formats import reported_scan, report
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.tools import Call, ToolSpec, declare_tool
+from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, declare_tool
 
 # Files
 
@@ -139,48 +139,36 @@ def _array(answer: Json) -> list[str]:
     return [orjson.dumps(answer["result"]).decode()]
 
 
-_EVERY: dict[str, Any] = {"errors": REGISTRY_ERRORS, "subject": ("", "")}
-_READS: dict[str, Any] = _EVERY | {"read_only": True, "idempotent": True}
-_BY_PREFIX = {"subject": ("", "path_prefix")}
-_BY_FILE = {"subject": ("file_id", "path")}
-_BY_LINK = {"subject": ("file_id", "issue_id")}
-_BY_SOURCE = {"subject": ("scan_source", "file_id")}
-_BY_FINDING = {"subject": ("scan_source", "finding_id")}
-_BY_ISSUE = {"subject": ("", "issue_id")}
-_REPEATABLE = {"idempotent": True}
+def _tool(
+    function: Callable[[Registry, Call, Any], Awaitable[Any]], title: str, *subject: str, **traits: Any
+) -> DeclaredTool[Registry]:
+    """A tool with the name of its function. `subject` names the two arguments that tell what a call is about."""
+    return declare_tool(function.__name__, function, title=title, subject=subject, errors=REGISTRY_ERRORS, **traits)
+
+
+_READS = {"read_only": True, "idempotent": True}
 _BODY = {"content_fields": frozenset({"body"})}
-_FINDINGS = {"content_fields": frozenset({"findings"})}
-_REPORT = {"content_fields": frozenset({"report"}), "subject": ("scan_source", "")}
 
 TOOLS = (
-    declare_tool("list_files", list_files, title="List files", **_READS | _BY_PREFIX),
-    declare_tool("get_file", get_file, title="Get a file", **_READS | _BY_FILE),
-    declare_tool("get_file_timeline", get_file_timeline, title="Get a file's timeline", **_READS | _BY_FILE),
-    declare_tool("get_issue_files", get_issue_files, title="List an issue's files", text=_array, **_READS | _BY_LINK),
-    declare_tool(
-        "add_file_association", add_file_association, title="Link a file to an issue", **_EVERY | _BY_LINK | _REPEATABLE
-    ),
-    declare_tool("register_file", register_file, title="Register a file", **_EVERY | _BY_FILE | _REPEATABLE),
-    declare_tool("report_findings", report_findings, title="Report findings", **_EVERY | _BY_SOURCE | _FINDINGS),
-    declare_tool("list_findings", list_findings, title="List findings", **_READS | _BY_SOURCE),
-    declare_tool(
-        "update_finding", update_finding, title="Set a finding's status", **_EVERY | _BY_FINDING | _REPEATABLE
-    ),
-    declare_tool(
-        "promote_finding",
-        promote_finding,
-        title="Create an issue from a finding",
-        **_EVERY | _BY_FINDING | _REPEATABLE | _BODY,
-    ),
-    declare_tool("create_issue", create_issue, title="Create an issue", **_EVERY | _BODY),
-    declare_tool("get_issue", get_issue, title="Get an issue", **_READS | _BY_ISSUE),
-    declare_tool("list_issues", list_issues, title="List issues", **_READS),
-    declare_tool("update_issue", update_issue, title="Update an issue", **_EVERY | _BY_ISSUE | _REPEATABLE | _BODY),
+    _tool(list_files, "List files", "", "path_prefix", **_READS),
+    _tool(get_file, "Get a file", "file_id", "path", **_READS),
+    _tool(get_file_timeline, "Get a file's timeline", "file_id", "path", **_READS),
+    _tool(get_issue_files, "List an issue's files", "file_id", "issue_id", text=_array, **_READS),
+    _tool(add_file_association, "Link a file to an issue", "file_id", "issue_id", idempotent=True),
+    _tool(register_file, "Register a file", "file_id", "path", idempotent=True),
+    _tool(report_findings, "Report findings", "scan_source", "file_id", content_fields=frozenset({"findings"})),
+    _tool(list_findings, "List findings", "scan_source", "file_id", **_READS),
+    _tool(update_finding, "Set a finding's status", "scan_source", "finding_id", idempotent=True),
+    _tool(promote_finding, "Create an issue from a finding", "scan_source", "finding_id", idempotent=True, **_BODY),
+    _tool(create_issue, "Create an issue", "", "", **_BODY),
+    _tool(get_issue, "Get an issue", "", "issue_id", **_READS),
+    _tool(list_issues, "List issues", "", "", **_READS),
+    _tool(update_issue, "Update an issue", "", "issue_id", idempotent=True, **_BODY),
 )
 """The tools offered over MCP: the six of the contract first, then those that add findings and issues."""
 
-IMPORT_TOOL = declare_tool(
-    "import_scan_results", import_scan_results, title="Import a scanner's report", **_EVERY | _REPORT
+IMPORT_TOOL = _tool(
+    import_scan_results, "Import a scanner's report", "scan_source", "", content_fields=frozenset({"report"})
 )
 """Available as a route only: no model should have to repeat a report that a scanner wrote."""
 

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -38,8 +37,7 @@ class LocalEmbedder:
     model = "granite-embedding-30m-english-int8"
     dimensions = 384
 
-    def __init__(self, *, bulk_threads: int | None = None, pack_path: Path | None = None) -> None:
-        self._pack_path = pack_path
+    def __init__(self, *, bulk_threads: int | None = None) -> None:
         self._encoder: Encoder | None = None
         self._loading = threading.Lock()
         self.closed = False
@@ -67,7 +65,6 @@ class LocalEmbedder:
             cancelled.set()
 
     async def embed_query(self, text: str) -> Vectors:
-        """The vector of a query. Runs ahead of chunks."""
         return await anyio.to_thread.run_sync(
             lambda: self._loaded().vector(text), limiter=self._query_limiter, abandon_on_cancel=True
         )
@@ -102,7 +99,7 @@ class LocalEmbedder:
         if (encoder := self._encoder) is not None:
             return encoder
         with self._loading:
-            encoder = self._encoder or Encoder(self._pack_path)
+            encoder = self._encoder or Encoder()
             # If the embedder was closed while the model loaded, keeping it would leak it.
             self._encoder = None if self.closed else encoder
             return encoder

@@ -32,7 +32,7 @@ class Encoder:
     and the vector of a text would depend on its batch, because inputs are quantised by the range of the whole batch.
     """
 
-    def __init__(self, pack_path: Path | None = None) -> None:
+    def __init__(self) -> None:
         try:
             import numpy as np
             import onnxruntime  # pyright: ignore[reportMissingTypeStubs] it has none
@@ -41,7 +41,7 @@ class Encoder:
             raise LocalModelMissing("the libraries of the local model are not installed", hint=INSTALL_HINT) from error
 
         runtime: Any = onnxruntime
-        pack = load_pack(pack_path)
+        pack = load_pack()
         self._tokenizer = tokenizers.Tokenizer.from_buffer(pack.tokenizer)
         self._tokenizer.enable_truncation(pack.max_tokens)  # pyright: ignore[reportUnknownMemberType] untyped **kwargs
         with np.load(_BESIDE / "smoothing.npz") as smoothing:

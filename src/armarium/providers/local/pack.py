@@ -42,20 +42,23 @@ class Grouped:
         return (self.values[numbers] * self.scales[numbers]).reshape(len(numbers), -1)
 
     def dequantised(self) -> NDArray[np.float32]:
-        """The matrix as floats, [rows, columns]."""
         return (self.values * self.scales).reshape(self.values.shape[0], -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """The contents of a model pack."""
+class Shape(TypedDict):
+    """The dimensions of the model, as the header names them."""
 
     layers: int
     heads: int
     hidden: int
-    layer_norm_epsilon: float
+    layer_norm_eps: float
     position_offset: int
     """The row of the position table for the first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    shape: Shape
     max_tokens: int
     tokenizer: bytes
     floats: Mapping[str, NDArray[np.float32]]
@@ -67,14 +70,6 @@ class Pack:
         """Release the memory of mapped pages. They are read from disk again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.content.madvise(mmap.MADV_DONTNEED)
-
-
-class _Shape(TypedDict):
-    layers: int
-    heads: int
-    hidden: int
-    layer_norm_eps: float
-    position_offset: int
 
 
 class _Meta(TypedDict):
@@ -90,7 +85,7 @@ class _Tensor(TypedDict):
 
 
 class _Header(TypedDict):
-    arch: _Shape
+    arch: Shape
     meta: _Meta
     tokenizer_len: int
     tensors: list[_Tensor]
@@ -146,16 +141,4 @@ def _parsed(content: mmap.mmap) -> Pack:
                 np.frombuffer(raw[:values], np.int8).reshape(rows, -1, tensor["group"]),
                 np.frombuffer(raw[values:], "<f4").reshape(rows, -1, 1),
             )
-    shape = header["arch"]
-    return Pack(
-        layers=shape["layers"],
-        heads=shape["heads"],
-        hidden=shape["hidden"],
-        layer_norm_epsilon=shape["layer_norm_eps"],
-        position_offset=shape["position_offset"],
-        max_tokens=header["meta"]["max_length"],
-        tokenizer=tokenizer,
-        floats=floats,
-        grouped=grouped,
-        content=content,
-    )
+    return Pack(header["arch"], header["meta"]["max_length"], tokenizer, floats, grouped, content)

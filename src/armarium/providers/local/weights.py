@@ -24,16 +24,15 @@ _LARGEST = 127
 
 
 def constants(pack: Pack, smoothing: Mapping[str, NDArray[np.floating]]) -> dict[str, NDArray[np.generic]]:
-    """The external constants of the graph, by name."""
     import numpy as np
 
     named: dict[str, NDArray[np.generic]] = {
         # All texts have the same token type, so its vector is added to the positions.
-        "positions": pack.floats["pos_emb"][pack.position_offset :] + pack.floats["type_emb"][0],
+        "positions": pack.floats["pos_emb"][pack.shape["position_offset"] :] + pack.floats["type_emb"][0],
         "emb_ln.w": pack.floats["emb_ln.w"],
         "emb_ln.b": pack.floats["emb_ln.b"],
     }
-    for layer in range(pack.layers):
+    for layer in range(pack.shape["layers"]):
         for norm in ("aln", "fln"):
             for part in ("w", "b"):
                 named[f"l{layer}.{norm}.{part}"] = pack.floats[f"l{layer}.{norm}.{part}"]
@@ -58,7 +57,7 @@ def _product(
     if product == "qkv" and (following := f"l{layer}.ao") in smoothing:
         # Attention is linear in its values, so the factors of the following product can be folded into the values.
         folded = np.ones(matrix.shape[0], np.float32)
-        folded[-pack.hidden :] = 1 / smoothing[following].astype(np.float32)
+        folded[-pack.shape["hidden"] :] = 1 / smoothing[following].astype(np.float32)
         matrix, bias = matrix * folded[:, None], bias * folded
     scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
     constants: dict[str, NDArray[np.generic]] = {

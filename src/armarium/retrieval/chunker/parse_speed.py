@@ -27,7 +27,6 @@ _MAX_SLOWDOWN = 60
 
 
 def parses_fast(parser: Parser, text: str, start: int, end: int) -> bool:
-    """Whether text[start:end] can be parsed in reasonable time."""
     if end - start <= _UNSAMPLED_CHARS:
         return True
     suspects = [
@@ -55,7 +54,6 @@ def baseline_s_per_char() -> float:
 
 
 def parse_seconds(parser: Parser, sample: str) -> float:
-    """The CPU time that the parser takes for a sample."""
     began = time.thread_time()
     parser.parse(sample.encode(errors="replace"))
     return time.thread_time() - began

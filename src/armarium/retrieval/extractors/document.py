@@ -29,7 +29,8 @@ def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> Extrac
 
             return extract_notebook(data)
         case (("code" | "text" | "md" | "data"), _):
-            return ExtractedText(decode(data), structure=_structure(form), language=form.language, is_file=True)
+            language = form.name if form.doc_type == "code" else None
+            return ExtractedText(decode(data), structure=_structure(form), language=language, is_file=True)
         case "html", _:
             from armarium.retrieval.extractors.html import extract_html
 

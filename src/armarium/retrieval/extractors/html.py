@@ -53,8 +53,6 @@ def render(page: str) -> RenderedPage:
 
 
 class _Renderer:
-    """Renders the tokens of one page."""
-
     def __init__(self, page: str, dropped: frozenset[str]) -> None:
         self._page = page
         self._dropped = dropped

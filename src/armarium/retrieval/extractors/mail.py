@@ -27,7 +27,6 @@ _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
 def extract_message(data: bytes) -> ExtractedText:
-    """One message."""
     message = message_from_bytes(data)
     if not message.keys():
         raise ExtractFailed("the file is not an e-mail message")

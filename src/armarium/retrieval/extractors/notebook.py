@@ -15,7 +15,6 @@ _MAX_OUTPUT_CHARS = 2_000
 
 
 def extract_notebook(data: bytes) -> ExtractedText:
-    """The cells in order."""
     try:
         notebook: object = json.loads(decode(data))
     except (ValueError, RecursionError) as error:

@@ -95,7 +95,6 @@ class Package:
         return main
 
     def title(self) -> str | None:
-        """The title in an office document's properties."""
         if (properties := self.related_part("", "core-properties")) is None:
             return None
         return (self.xml(properties).findtext(_TITLE) or "").strip() or None

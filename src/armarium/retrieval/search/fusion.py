@@ -72,7 +72,6 @@ class _Scale:
         return (self.of(scores) - self.worst) / reach if reach else numpy.ones_like(scores)
 
     def share_of(self, score: float) -> float:
-        """The same for one score."""
         reach = self.best - self.worst
         return ((score - self.mean) / self.spread - self.worst) / reach if reach else 1.0
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query with its vectors."""
-
     text: str
     kinds: tuple[IndexKind, ...]
     vectors: Mapping[IndexKind, Vectors]
@@ -83,12 +81,11 @@ def lexical_search(
     text: str,
     kind: IndexKind,
     *,
-    candidates: int = CANDIDATES,
     only: SearchFilter | None = None,
     alive: Alive | None = None,
 ) -> Ranking:
     """The best chunks of one index by BM25, limited to `only` and to `alive` chunks."""
-    found = words.search(text, candidates, kind=kind, documents=only.documents if only else None)
+    found = words.search(text, CANDIDATES, kind=kind, documents=only.documents if only else None)
     if alive is None:
         return found
     # Deleted chunks stay in the lexical index until its next commit.
@@ -101,20 +98,19 @@ def hybrid_search(
     vectors: Mapping[IndexKind, VectorIndex],
     query: EmbeddedQuery,
     *,
-    candidates: int = CANDIDATES,
     only: SearchFilter | None = None,
     alive: Alive | None = None,
     oversampling: int = 5,
     lexical: Mapping[IndexKind, Ranking] | None = None,
 ) -> Ranking:
-    """The best chunks, at least `candidates` if there are so many, limited to `only` and to `alive` chunks. `lexical`:
+    """The best chunks, at least `CANDIDATES` if there are so many, limited to `only` and to `alive` chunks. `lexical`:
     results of `lexical_search` that are known already. Blocks for milliseconds: call it in a worker thread."""
     results: list[Candidates] = []
     for kind in query.kinds:
         if lexical is not None and kind in lexical:
             by_terms = lexical[kind]
         else:
-            by_terms = lexical_search(words, query.text, kind, candidates=candidates, only=only, alive=alive)
+            by_terms = lexical_search(words, query.text, kind, only=only, alive=alive)
         index = vectors.get(kind)
         # Before the vector search: a chunk embedded in between is then found by its vector, not ranked as a bad match.
         embedded = None if index is None else index.contains(by_terms.ids)
@@ -123,7 +119,7 @@ def hybrid_search(
             by_vector = empty_ranking()
         else:
             among = only.chunks if only else None
-            by_vector = index.search(vector, candidates, among=among, alive=alive, oversampling=oversampling)
+            by_vector = index.search(vector, CANDIDATES, among=among, alive=alive, oversampling=oversampling)
         weight = vector_weight(kind, confidence=query.confidence, has_identifier=contains_identifier(query.text))
         results.append(Candidates(by_terms, by_vector, weight, embedded))
     chunk_count = len(only.chunks) if only else len(words)

@@ -22,7 +22,6 @@ class Ranking:
 
 
 def empty_ranking() -> Ranking:
-    """A ranking without chunks."""
     import numpy
 
     return Ranking(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))

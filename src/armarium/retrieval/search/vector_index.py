@@ -90,7 +90,6 @@ class VectorIndex:
         return len(self._index)
 
     def contains(self, ids: Ids) -> NDArray[numpy.bool_]:
-        """For each id, whether it has a vector."""
         import numpy
 
         with self._lock.shared():

@@ -24,8 +24,6 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The configuration of one client."""
-
     title: str
     user_file: Callable[[], Path]
     activation: str

@@ -29,27 +29,21 @@ def evaluate_set(directory: Path, *, index: IndexOption = "auto", limit: int | N
 async def _evaluate(directory: Path, index: IndexOption, limit: int | None) -> Evaluation:
     from armarium.providers.local.embedder import LocalEmbedder
 
-    judged = read_judged_set(directory, limit=limit)
-    embedder = LocalEmbedder()
-    try:
-        return await evaluate(judged, embedder, kind=None if index == "auto" else index, progress=_progress_lines())
-    finally:
-        await embedder.aclose()
-
-
-def _progress_lines() -> Any:
-    """Prints a line for every tenth of the work, at a terminal only."""
-    if not sys.stderr.isatty():
-        return None
     printed: dict[str, int] = {}
 
     def show_progress(phase: str, done: int, total: int) -> None:
+        """Print a line for every tenth of the work, at a terminal only."""
         tenth = done * 10 // total
-        if printed.get(phase) != tenth:
+        if sys.stderr.isatty() and printed.get(phase) != tenth:
             printed[phase] = tenth
             say(f"{phase}: {done} of {total}")
 
-    return show_progress
+    judged = read_judged_set(directory, limit=limit)
+    embedder = LocalEmbedder()
+    try:
+        return await evaluate(judged, embedder, kind=None if index == "auto" else index, progress=show_progress)
+    finally:
+        await embedder.aclose()
 
 
 def _as_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -66,9 +60,8 @@ def _as_json(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _table(evaluation: Evaluation) -> list[str]:
-    head = (
-        f"{evaluation.name}: {evaluation.documents} documents, {evaluation.queries} queries, index {evaluation.index}"
-    )
+    counts = f"{evaluation.documents} documents, {evaluation.queries} queries"
+    head = f"{evaluation.name}: {counts}, index {evaluation.index}"
     rows = [head, f"{'':8}" + "".join(f"{name:>12}" for name in _COLUMNS.values())]
     for method, measures in evaluation.measures.items():
         values = asdict(measures)

@@ -30,8 +30,6 @@ class UnusableConfiguration(ArmariumError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The change to a client's configuration file."""
-
     client: Client
     name: str
     scope: Scope
@@ -43,10 +41,6 @@ class Plan:
     secret: str | None
     """The token, if the file will contain it."""
     notes: tuple[str, ...]
-
-    @property
-    def backup(self) -> Path:
-        return self.file.with_name(f"{self.file.name}.bak")
 
     def shown(self, value: Any, indent: int | None = None) -> str:
         """A value as JSON, with the token masked."""
@@ -235,17 +229,18 @@ def _confirm(yes: bool) -> None:
 
 def _write(plan: Plan) -> str | None:
     """Replace the file atomically; return the path of the backup, if there was a file before."""
+    backup = plan.file.with_name(f"{plan.file.name}.bak")
     try:
         plan.file.parent.mkdir(parents=True, exist_ok=True)
         if plan.before is None:
             replace_file(plan.file, plan.after, mode=0o600 if plan.secret else 0o666)
             return None
         mode = stat.S_IMODE(plan.file.stat().st_mode)
-        _replace(plan.backup, plan.before, mode)
+        _replace(backup, plan.before, mode)
         _replace(plan.file, plan.after, mode & 0o600 if plan.secret else mode)
     except OSError as error:
         raise UnusableConfiguration(f"cannot write {plan.file}: {error.strerror}") from error
-    return str(plan.backup)
+    return str(backup)
 
 
 def _replace(file: Path, content: bytes, mode: int) -> None:

@@ -28,7 +28,7 @@ from armarium.foundation.identity import read_token
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
-from armarium.manifest import ProgressDisplay, ServedDirectory
+from armarium.manifest import ServedDirectory
 from armarium.settings import Settings, configured
 
 _log = logging.getLogger("armarium")
@@ -70,7 +70,8 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
     path = os.path.abspath(directory.expanduser())
     events = Events()
     options = HttpOptions(open_authenticator(settings), _listen_or_choose_port(settings), events=events)
-    displays = [] if as_json else _progress_displays(settings, events)
+    progress = [] if as_json else [manifest.progress_display for manifest, _ in configured(settings)]
+    displays = [display(events) for display in progress if display is not None]
 
     def announce(address: str) -> None:
         client = _ClientConfiguration(settings, address)
@@ -86,11 +87,6 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
     finally:
         for display in displays:
             display.end()
-
-
-def _progress_displays(settings: CoreSettings, events: Events) -> list[ProgressDisplay]:
-    declared = [manifest.progress_display for manifest, _ in configured(settings)]
-    return [display(events) for display in declared if display is not None]
 
 
 def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: bool) -> None:
@@ -164,7 +160,6 @@ class _ClientConfiguration:
         return connection | ({"config": self.config(f"${{{TOKEN_VARIABLE}}}")} if with_config else {})
 
     def config(self, token: str) -> dict[str, Any]:
-        """The configuration in the format of most clients."""
         entry: dict[str, Any] = {"type": "http", "url": self.url}
         if self.needs_key:
             entry["headers"] = {"Authorization": f"Bearer {token}"}

@@ -5,29 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from armarium.capabilities.registry import limits, model
 from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.limits import (
-    MAX_BYTES,
-    MAX_LABELS,
-    MAX_REFERENCE_CHARS,
-    MAX_TITLE_CHARS,
-    body_text,
-    one_line,
-    printable,
-    required,
-)
-from armarium.capabilities.registry.model import (
-    DEFAULT_PRIORITY,
-    LOWEST_PRIORITY,
-    SEVERITIES,
-    AssocType,
-    FindingStatus,
-    FoundInFile,
-    IssueAnswer,
-    IssueStatus,
-    Promoted,
-)
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.columns import named
 from armarium.capabilities.registry.storage.database import Writer
@@ -44,7 +24,7 @@ class IssueChange:
 
     title: str | None = None
     body: str | None = None
-    status: IssueStatus | None = None
+    status: model.IssueStatus | None = None
     priority: int | None = None
     labels: Sequence[str] | None = None
     external_ref: str | None = None
@@ -54,12 +34,14 @@ def create(writer: Writer, ids: Ids, wanted: IssueChange) -> StoredIssue:
     if wanted.title is None:
         raise ValidationError("an issue needs a title", hint="give a title of one line")
     [issue_id] = ids.new(writer, "issue")
-    blank = named(IssueAnswer, (issue_id, "", "", "open", DEFAULT_PRIORITY, [], "", writer.now, writer.now, None))
+    blank = named(
+        model.IssueAnswer, (issue_id, "", "", "open", model.DEFAULT_PRIORITY, [], "", writer.now, writer.now, None)
+    )
     new = _changed(blank, wanted, writer.now)
     return StoredIssue(issues.insert(writer, new), new)
 
 
-def update(writer: Writer, issue_id: str, wanted: IssueChange) -> IssueAnswer:
+def update(writer: Writer, issue_id: str, wanted: IssueChange) -> model.IssueAnswer:
     """Update an issue. Without a difference, nothing is written."""
     issue = issues.by_id(writer, issue_id).issue
     changed = _changed(issue, wanted, writer.now)
@@ -69,8 +51,7 @@ def update(writer: Writer, issue_id: str, wanted: IssueChange) -> IssueAnswer:
     return changed
 
 
-def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: AssocType, actor: str) -> None:
-    """Link a file to an issue. Idempotent."""
+def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: model.AssocType, actor: str) -> None:
     file = files.by_id(writer, file_id)
     try:
         issue_no, issue = issues.by_id(writer, issue_id)
@@ -80,7 +61,7 @@ def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: AssocType
     _link(writer, file.no, issue_no, issue, assoc_type, actor)
 
 
-def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, actor: str) -> Promoted:
+def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, actor: str) -> model.Promoted:
     """The issue of a finding, and whether it was created now. Its defaults come from the finding."""
     no, file_no, finding = findings.by_id(writer, finding_id)
     if finding["issue_id"] is not None:
@@ -93,7 +74,7 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
     return {"issue": issue, "created": True}
 
 
-def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, actor: str) -> FoundInFile:
+def set_finding_status(writer: Writer, finding_id: str, status: model.FindingStatus, actor: str) -> model.FoundInFile:
     no, file_no, finding = findings.by_id(writer, finding_id)
     change: dict[str, object] = {}
     if finding["status"] != status:
@@ -111,51 +92,55 @@ def set_finding_status(writer: Writer, finding_id: str, status: FindingStatus, a
     return findings.by_id(writer, finding_id).finding
 
 
-def _link(writer: Writer, file_no: int, issue_no: int, issue: IssueAnswer, assoc_type: AssocType, actor: str) -> None:
+def _link(
+    writer: Writer, file_no: int, issue_no: int, issue: model.IssueAnswer, assoc_type: model.AssocType, actor: str
+) -> None:
     if issues.associate(writer, file_no, issue_no, assoc_type, actor):
         data = {"issue_id": issue["id"], "issue_title": issue["title"], "assoc_type": assoc_type, "actor": actor}
         timeline.append(writer, [NewEvent(file_no, "association_created", issue["id"], data)])
         files.touch(writer, [file_no])
 
 
-def _described(finding: FoundInFile, wanted: IssueChange) -> IssueChange:
+def _described(finding: model.FoundInFile, wanted: IssueChange) -> IssueChange:
     """The change with defaults from the finding for the fields that are not given."""
     line = "" if finding["line_start"] is None else f":{finding['line_start']}"
     message, source, rule = finding["message"], finding["scan_source"], finding["rule_id"]
-    title = printable((message.strip() or rule or source).splitlines()[0])[:_MAX_PROMOTED_TITLE_CHARS]
+    title = limits.printable((message.strip() or rule or source).splitlines()[0])[:_MAX_PROMOTED_TITLE_CHARS]
     about = f"{finding['file_path']}{line}\n{source} {rule} ({finding['severity']}), finding {finding['id']}"
     body = "\n\n".join([about, message, *filter(None, [finding["suggestion"]])])
     return replace(
         wanted,
         title=title if wanted.title is None else wanted.title,
-        body=body[: MAX_BYTES // _MAX_UTF8_BYTES] if wanted.body is None else wanted.body,
-        priority=SEVERITIES.index(finding["severity"]) if wanted.priority is None else wanted.priority,
+        body=body[: limits.MAX_BYTES // _MAX_UTF8_BYTES] if wanted.body is None else wanted.body,
+        priority=model.SEVERITIES.index(finding["severity"]) if wanted.priority is None else wanted.priority,
     )
 
 
-def _changed(issue: IssueAnswer, wanted: IssueChange, now: str) -> IssueAnswer:
+def _changed(issue: model.IssueAnswer, wanted: IssueChange, now: str) -> model.IssueAnswer:
     """A copy of the issue with the wanted values, which are checked."""
     changed = issue.copy()
     if wanted.title is not None:
-        changed["title"] = one_line(wanted.title.strip(), "title", MAX_TITLE_CHARS)
-        required(changed["title"], "title")
+        changed["title"] = limits.one_line(wanted.title.strip(), "title", limits.MAX_TITLE_CHARS)
+        limits.required(changed["title"], "title")
     if wanted.body is not None:
-        changed["body"] = body_text(wanted.body)
+        changed["body"] = limits.body_text(wanted.body)
     if wanted.status is not None:
         changed["status"] = wanted.status
         changed["closed_at"] = (issue["closed_at"] or now) if wanted.status == "closed" else None
     if wanted.priority is not None:
-        if not 0 <= wanted.priority <= LOWEST_PRIORITY:
-            raise ValidationError(f"a priority is from 0, the most urgent, to {LOWEST_PRIORITY}")
+        if not 0 <= wanted.priority <= model.LOWEST_PRIORITY:
+            raise ValidationError(f"a priority is from 0, the most urgent, to {model.LOWEST_PRIORITY}")
         changed["priority"] = wanted.priority
     if wanted.labels is not None:
-        changed["labels"] = list(dict.fromkeys(one_line(label.strip(), "labels") for label in wanted.labels))
-        if "" in changed["labels"] or len(changed["labels"]) > MAX_LABELS:
-            raise ValidationError(f"an issue has at most {MAX_LABELS} labels, and none is empty")
+        changed["labels"] = list(dict.fromkeys(limits.one_line(label.strip(), "labels") for label in wanted.labels))
+        if "" in changed["labels"] or len(changed["labels"]) > limits.MAX_LABELS:
+            raise ValidationError(f"an issue has at most {limits.MAX_LABELS} labels, and none is empty")
     if wanted.external_ref is not None:
-        changed["external_ref"] = one_line(wanted.external_ref.strip(), "external_ref", MAX_REFERENCE_CHARS)
+        changed["external_ref"] = limits.one_line(
+            wanted.external_ref.strip(), "external_ref", limits.MAX_REFERENCE_CHARS
+        )
     return changed
 
 
-def _event_data(finding: FoundInFile) -> dict[str, object]:
+def _event_data(finding: model.FoundInFile) -> dict[str, object]:
     return {name: finding[name] for name in ("scan_source", "rule_id", "severity", "status")}

@@ -56,7 +56,6 @@ class Operations:
         self._show(result, lambda changed: tables.changed_lines(tool, changed))
 
     def import_report(self, file: Path, form: str, source: str | None, covers: Sequence[str] | None) -> None:
-        """Import a report, with a progress bar at a terminal."""
         data = _read(file)
         arguments = {"file": str(file), "format": form, "scan_source": source, "paths": covers or None}
         with _progress_bar() as on_progress:

@@ -50,8 +50,6 @@ class _ImportArgs(_FileArgs):
 
 
 class RegistryProject:
-    """A project directory with a registry, for commands."""
-
     def __init__(self, host: CommandHost, directory: Path | None = None) -> None:
         """Without a directory, use the nearest registry from the current directory upwards, as git does."""
         self._host = host

@@ -5,44 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from armarium.capabilities.registry.model import SEVERITIES
 from armarium.command_line.output import printable
 
 Json = Mapping[str, Any]
-Columns = Mapping[str, Callable[[Json], object]]
+Columns = Mapping[str, str | Callable[[Json], object]]
+"""The headings of a table, with the field below each, or a function that computes the value."""
 
-_SEVERITIES = ("critical", "high", "medium", "low", "info")
 _TIME_LENGTH = len("2026-01-01T00:00:00")
 
 _FINDINGS: Columns = {
-    "ID": lambda finding: finding["id"],
-    "SEVERITY": lambda finding: finding["severity"],
-    "STATUS": lambda finding: finding["status"],
-    "SOURCE": lambda finding: finding["scan_source"],
-    "RULE": lambda finding: finding["rule_id"],
+    "ID": "id",
+    "SEVERITY": "severity",
+    "STATUS": "status",
+    "SOURCE": "scan_source",
+    "RULE": "rule_id",
     "WHERE": lambda finding: _where(finding),
-    "MESSAGE": lambda finding: finding["message"],
+    "MESSAGE": "message",
 }
 _ISSUES: Columns = {
-    "ID": lambda issue: issue["id"],
-    "PRIORITY": lambda issue: issue["priority"],
-    "STATUS": lambda issue: issue["status"],
+    "ID": "id",
+    "PRIORITY": "priority",
+    "STATUS": "status",
     "LABELS": lambda issue: ",".join(issue["labels"]) or "-",
-    "TITLE": lambda issue: issue["title"],
+    "TITLE": "title",
 }
+_FILE_LINKS: Columns = {"ISSUE": "issue_id", "AS": "assoc_type", "STATUS": "issue_status", "TITLE": "issue_title"}
+_ISSUE_LINKS: Columns = {"FILE": "file_id", "AS": "assoc_type", "PATH": "file_path"}
 _LISTS: Mapping[str, Columns] = {
     "list_files": {
-        "ID": lambda file: file["id"],
+        "ID": "id",
         "OPEN": lambda file: file["summary"]["open_findings"],
-        "WORST": lambda file: next((name for name in _SEVERITIES if file["summary"][name]), "-"),
-        "ISSUES": lambda file: file["associations_count"],
+        "WORST": lambda file: next((name for name in SEVERITIES if file["summary"][name]), "-"),
+        "ISSUES": "associations_count",
         "LANGUAGE": lambda file: file["language"] or "-",
-        "PATH": lambda file: file["path"],
+        "PATH": "path",
     },
     "list_findings": _FINDINGS,
     "get_file_timeline": {
         "WHEN": lambda event: event["timestamp"][:_TIME_LENGTH],
-        "WHAT": lambda event: event["type"],
-        "ABOUT": lambda event: event["source_id"],
+        "WHAT": "type",
+        "ABOUT": "source_id",
         "": lambda event: _event_details(event["data"]),
     },
     "list_issues": _ISSUES,
@@ -56,7 +59,7 @@ def lines(tool: str, results: Iterable[Json]) -> list[str]:
 
 def file_lines(result: Json) -> list[str]:
     file, summary = result["file"], result["summary"]
-    counts = ", ".join(f"{summary[name]} {name}" for name in _SEVERITIES if summary[name]) or "none"
+    counts = ", ".join(f"{summary[name]} {name}" for name in SEVERITIES if summary[name]) or "none"
     facts = {
         "file": file["path"],
         "id": file["id"],
@@ -67,15 +70,8 @@ def file_lines(result: Json) -> list[str]:
         "first seen": file["first_seen"][:_TIME_LENGTH],
         "updated": file["updated_at"][:_TIME_LENGTH],
     }
-    issues: Columns = {
-        "ISSUE": lambda link: link["issue_id"],
-        "AS": lambda link: link["assoc_type"],
-        "STATUS": lambda link: link["issue_status"],
-        "TITLE": lambda link: link["issue_title"],
-    }
-    return _join_parts(
-        _facts(facts), _table(issues, result["associations"]), _table(_FINDINGS, result["recent_findings"])
-    )
+    links, findings = _table(_FILE_LINKS, result["associations"]), _table(_FINDINGS, result["recent_findings"])
+    return _join_parts(_facts(facts), links, findings)
 
 
 def issue_lines(result: Json) -> list[str]:
@@ -88,13 +84,8 @@ def issue_lines(result: Json) -> list[str]:
         "elsewhere": result["external_ref"],
         "updated": result["updated_at"][:_TIME_LENGTH],
     }
-    files: Columns = {
-        "FILE": lambda link: link["file_id"],
-        "AS": lambda link: link["assoc_type"],
-        "PATH": lambda link: link["file_path"],
-    }
     body = [printable(line) for line in result["body"].splitlines()]
-    return _join_parts(_facts(facts), body, _table(files, result.get("files", ())))
+    return _join_parts(_facts(facts), body, _table(_ISSUE_LINKS, result.get("files", ())))
 
 
 def changed_lines(tool: str, result: Json) -> list[str]:
@@ -131,7 +122,7 @@ def _facts(facts: Mapping[str, object]) -> list[str]:
 
 
 def _table(columns: Columns, rows: Iterable[Json]) -> list[str]:
-    cells = [[printable(str(value(row))) for value in columns.values()] for row in rows]
+    cells = [[printable(str(row[of] if isinstance(of, str) else of(row))) for of in columns.values()] for row in rows]
     if not cells:
         return []
     cells.insert(0, list(columns))

@@ -34,20 +34,16 @@ def reports_in(
     document: object, form: ReportFormat = "auto", *, source: str | None = None, covered: Sequence[str] | None = None
 ) -> list[ScanReport]:
     """The same for parsed JSON."""
-    reports = _read(document, _detected_format(document) if form == "auto" else form, source)
-    if covered is not None:
-        reports = [replace(report, covered=tuple(covered)) for report in reports]
-    return reports
-
-
-def _read(document: object, form: ReportFormat, source: str | None) -> list[ScanReport]:
+    form = _detected_format(document) if form == "auto" else form
     if form == "sarif":
-        return read_sarif(document, source)
-    if form == "gitleaks":
+        reports = read_sarif(document, source)
+    elif form == "gitleaks":
         entries = enumerate(as_array(document))
         findings = [_gitleaks_finding(as_object(each, f"[{number}]"), f"[{number}]") for number, each in entries]
-        return [ScanReport(source or "gitleaks", findings)]
-    return [_read_own(document, source)]
+        reports = [ScanReport(source or "gitleaks", findings)]
+    else:
+        reports = [_read_own(document, source)]
+    return reports if covered is None else [replace(report, covered=tuple(covered)) for report in reports]
 
 
 def _gitleaks_finding(entry: Json, at: str) -> ReportEntry:
@@ -90,18 +86,7 @@ def _read_own(document: object, source: str | None) -> ScanReport:
 def reported_scan(args: ReportArgs) -> ScanReport:
     """The scan report in the arguments of the tool."""
     findings = [
-        ReportEntry(
-            path=finding.path,
-            rule_id=finding.rule_id,
-            message=finding.message,
-            severity=finding.severity,
-            line_start=finding.line_start,
-            line_end=finding.line_end,
-            suggestion=finding.suggestion or "",
-            fingerprint=finding.fingerprint or None,
-            metadata=finding.metadata or {},
-        )
-        for finding in args.findings
+        ReportEntry(**{name: value for name, value in each if value not in (None, "")}) for each in args.findings
     ]
     return ScanReport(args.scan_source, findings, args.paths)
 

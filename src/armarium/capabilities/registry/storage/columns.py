@@ -8,17 +8,8 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
+from armarium.capabilities.registry import model
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import (
-    FileLink,
-    FileSummary,
-    FoundInFile,
-    IssueAnswer,
-    IssueLink,
-    ListedFile,
-    Page,
-    RegisteredFile,
-)
 
 ItemT = TypeVar("ItemT")
 ValueT = TypeVar("ValueT")
@@ -39,11 +30,11 @@ _LINK = {"id": "a.no", "file_id": "f.id", "issue_id": "i.id"}
 _COUNTS = "total_findings, open_findings, open_critical, open_high, open_medium, open_low, open_info, associations"
 
 _COLUMNS = {
-    "{file}": f"{_columns(RegisteredFile, 'files')}, {_COUNTS}, no, removed_at",
-    "{finding}": f"{_columns(FoundInFile, 'n', **_FINDING)}, n.no, n.file_no",
-    "{issue}": f"{_columns(IssueAnswer, 'i')}, i.no",
-    "{file_link}": _columns(FileLink, "a", **_LINK, issue_title="i.title", issue_status="i.status"),
-    "{issue_link}": _columns(IssueLink, "a", **_LINK, file_path="f.path", file_language="f.language"),
+    "{file}": f"{_columns(model.RegisteredFile, 'files')}, {_COUNTS}, no, removed_at",
+    "{finding}": f"{_columns(model.FoundInFile, 'n', **_FINDING)}, n.no, n.file_no",
+    "{issue}": f"{_columns(model.IssueAnswer, 'i')}, i.no",
+    "{file_link}": _columns(model.FileLink, "a", **_LINK, issue_title="i.title", issue_status="i.status"),
+    "{issue_link}": _columns(model.IssueLink, "a", **_LINK, file_path="f.path", file_language="f.language"),
 }
 
 
@@ -59,27 +50,27 @@ def named(value_type: type[ValueT], values: Iterable[Any]) -> ValueT:
     return cast(ValueT, dict(zip(cast(Any, value_type).__annotations__, values, strict=True)))
 
 
-def registered_file(row: Row) -> RegisteredFile:
-    return {**named(RegisteredFile, row[:7]), "metadata": _from_json(row[6])}
+def registered_file(row: Row) -> model.RegisteredFile:
+    return {**named(model.RegisteredFile, row[:7]), "metadata": _from_json(row[6])}
 
 
-def file_summary(row: Row) -> FileSummary:
-    return named(FileSummary, row[7:14])
+def file_summary(row: Row) -> model.FileSummary:
+    return named(model.FileSummary, row[7:14])
 
 
-def listed_file(row: Row) -> ListedFile:
+def listed_file(row: Row) -> model.ListedFile:
     return {**registered_file(row), "summary": file_summary(row), "associations_count": row[14]}
 
 
-def finding(row: Row) -> FoundInFile:
-    return {**named(FoundInFile, row[:-2]), "metadata": _from_json(row[-3])}
+def finding(row: Row) -> model.FoundInFile:
+    return {**named(model.FoundInFile, row[:-2]), "metadata": _from_json(row[-3])}
 
 
-def issue(row: Row) -> IssueAnswer:
-    return {**named(IssueAnswer, row[:-1]), "labels": orjson.loads(row[5])}
+def issue(row: Row) -> model.IssueAnswer:
+    return {**named(model.IssueAnswer, row[:-1]), "labels": orjson.loads(row[5])}
 
 
-def page_of(results: list[ItemT], total: int, limit: int, offset: int) -> Page[ItemT]:
+def page_of(results: list[ItemT], total: int, limit: int, offset: int) -> model.Page[ItemT]:
     has_more = offset + len(results) < total
     return {"results": results, "total": total, "limit": limit, "offset": offset, "has_more": has_more}
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from armarium.capabilities.registry import model
 from armarium.capabilities.registry.errors import NotFound
-from armarium.capabilities.registry.model import (
-    Direction,
-    FileFilter,
-    FileSummary,
-    ListedFile,
-    Page,
-    RegisteredFile,
-    SortField,
-)
 from armarium.capabilities.registry.storage.columns import (
     Row,
     file_summary,
@@ -25,7 +17,7 @@ from armarium.capabilities.registry.storage.columns import (
 )
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
-DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
+DEFAULT_DIRECTIONS: dict[model.SortField, model.Direction] = {
     "path": "asc",
     "language": "asc",
     "updated_at": "desc",
@@ -41,19 +33,18 @@ class StoredFile(NamedTuple):
 
     no: int
     removed_at: str | None
-    record: RegisteredFile
-    summary: FileSummary
+    record: model.RegisteredFile
+    summary: model.FileSummary
 
 
 def by_id(reader: Reader, file_id: str) -> StoredFile:
-    """The file with this id; raises `NotFound` if there is none."""
     row = reader.row("file_by_id", (file_id,))
     if row is None:
         raise NotFound("no file has this id", hint="list_files lists them, register_file registers one")
     return _stored(row)
 
 
-def by_no(reader: Reader, no: int) -> RegisteredFile:
+def by_no(reader: Reader, no: int) -> model.RegisteredFile:
     [row] = reader.rows("file_by_no", (no,))
     return registered_file(row)
 
@@ -85,8 +76,8 @@ def touch(writer: Writer, numbers: Iterable[int]) -> None:
 
 
 def page(
-    reader: Reader, wanted: FileFilter, sort: SortField, direction: Direction, limit: int, offset: int
-) -> Page[ListedFile]:
+    reader: Reader, wanted: model.FileFilter, sort: model.SortField, direction: model.Direction, limit: int, offset: int
+) -> model.Page[model.ListedFile]:
     """A page of the selected files, without removed ones. In the default direction, ties are ordered by path; the other
     direction is the exact reverse."""
     where, values = _conditions(wanted)
@@ -107,7 +98,7 @@ def page(
     return page_of([listed_file(row) for row in (reversed(rows) if backwards else rows)], total, limit, offset)
 
 
-def order_by(sort: SortField, *, reverse: bool, few: bool) -> str:
+def order_by(sort: model.SortField, *, reverse: bool, few: bool) -> str:
     """The order of a field's index, or its exact reverse: one index serves both directions."""
     directions = (DEFAULT_DIRECTIONS[sort], "asc")
     first, ties = ("desc" if each == "asc" else "asc" for each in directions) if reverse else directions
@@ -116,7 +107,7 @@ def order_by(sort: SortField, *, reverse: bool, few: bool) -> str:
     return f"{column} {first}, no {first}" if sort == "path" else f"{column} {first}, path {ties}, no {ties}"
 
 
-def _conditions(wanted: FileFilter) -> tuple[str, dict[str, Any]]:
+def _conditions(wanted: model.FileFilter) -> tuple[str, dict[str, Any]]:
     conditions: dict[str, Any] = {}
     if wanted.language is not None:
         conditions["language = :language"] = {"language": wanted.language}

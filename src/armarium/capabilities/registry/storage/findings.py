@@ -47,7 +47,6 @@ class OpenFinding(NamedTuple):
 
 
 def by_id(reader: Reader, finding_id: str) -> StoredFinding:
-    """The finding with this id; raises `NotFound` if there is none."""
     row = reader.row("finding_by_id", (finding_id,))
     if row is None:
         raise NotFound("no finding has this id", hint="list_findings lists them")
@@ -55,7 +54,6 @@ def by_id(reader: Reader, finding_id: str) -> StoredFinding:
 
 
 def recent(reader: Reader, file_no: int, limit: int) -> list[FoundInFile]:
-    """The findings of a file that changed last, newest first."""
     return [finding(row) for row in reader.rows("recent_findings", (file_no, limit))]
 
 
@@ -80,7 +78,6 @@ def open_of_source(reader: Reader, source: str, path: str, run: str) -> list[Ope
 
 
 def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:
-    """The open findings of a file, each with its source."""
     rows = reader.rows("open_findings_of_file", (file_no,))
     return [(OpenFinding(no, id_, file_no, rule, severity), source) for no, id_, source, rule, severity in rows]
 

@@ -11,14 +11,11 @@ from armarium.capabilities.registry.storage.database import Reader, Writer
 
 
 class StoredIssue(NamedTuple):
-    """An issue with its number in the database."""
-
     no: int
     issue: IssueAnswer
 
 
 def by_id(reader: Reader, issue_id: str) -> StoredIssue:
-    """The issue with this id; raises `NotFound` if there is none."""
     row = reader.row("issue_by_id", (issue_id,))
     if row is None:
         raise NotFound("no issue has this id", hint="list_issues lists them, create_issue creates one")

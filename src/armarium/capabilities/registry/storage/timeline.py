@@ -25,8 +25,6 @@ _KINDS: dict[EventType, EventKind] = {
 
 
 class NewEvent(NamedTuple):
-    """An event to be added to the timeline."""
-
     file_no: int
     type: EventType
     source_id: str
