@@ -59,9 +59,10 @@ class ProxyToolProvider:
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
 
-    async def tools_changed(self, server: str) -> None:
-        """Fetch the tools of a server that announced a change."""
-        self._mark_stale(server)
+    def tools_changed(self, server: str) -> None:
+        """Fetch the tools of a server that is new or announced a change."""
+        self._stale.add(server)
+        self._wake_up.set()
 
     async def keep_current(self) -> None:
         """Fetch tools as needed, with back-off for servers that do not respond, until cancelled."""
@@ -151,12 +152,8 @@ class ProxyToolProvider:
             if self._generic(name) is None:
                 self._tools.pop(name, None)
         for name in (*changes.added, *changes.changed):
-            self._mark_stale(name)
+            self.tools_changed(name)
         self._notify()
-
-    def _mark_stale(self, server: str) -> None:
-        self._stale.add(server)
-        self._wake_up.set()
 
     def _notify(self) -> None:
         for listener in (*self._listeners,):

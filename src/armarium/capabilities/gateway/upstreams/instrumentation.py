@@ -25,7 +25,7 @@ class RequestOutcome:
 
 
 @contextmanager
-def record_request(on_request: OnRequest | None, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
+def record_request(on_request: OnRequest, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
     """Report the request made in the block. It is a success unless the block sets another outcome or raises."""
     outcome = RequestOutcome()
     started = time.perf_counter()
@@ -38,5 +38,4 @@ def record_request(on_request: OnRequest | None, server: str, kind: RequestKind)
         outcome.name = "internal" if isinstance(error, Exception) else "cancelled"
         raise
     finally:
-        if on_request is not None:
-            on_request(server, kind, outcome.name, time.perf_counter() - started)
+        on_request(server, kind, outcome.name, time.perf_counter() - started)

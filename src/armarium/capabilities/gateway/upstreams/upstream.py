@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class UpstreamListeners:
     """Who learns of a server's changed tools, its health and its requests."""
 
-    on_tools_changed: Callable[[str], Awaitable[None]] | None = None
+    on_tools_changed: Callable[[str], None] = lambda server: None
     on_health: Callable[[UpstreamHealth], Awaitable[None]] | None = None
-    on_request: OnRequest | None = None
+    on_request: OnRequest = lambda server, kind, outcome, seconds: None
 
 
 class Upstream:
@@ -190,7 +190,7 @@ class Upstream:
             if not trial:
                 self._policy.check_admitted()
             connection = self.connection = UpstreamConnection(
-                self.spec, self._limits, self._scrubber, self._tools_changed
+                self.spec, self._limits, self._scrubber, self._listeners.on_tools_changed
             )
             self._connections += 1
             self._tasks.start_soon(self._run_connection, connection)
@@ -274,10 +274,6 @@ class Upstream:
             return "failing"
         return "ready" if self.connection is not None and self.connection.usable else "idle"
 
-    async def _tools_changed(self) -> None:
-        if self._listeners.on_tools_changed is not None:
-            await _notify(self._listeners.on_tools_changed, self.name)
-
     def _publish_health(self) -> None:
         state = self._state
         if state != self._published_state:
@@ -286,8 +282,8 @@ class Upstream:
                 self._tasks.start_soon(_notify, self._listeners.on_health, self.health())
 
 
-async def _notify(listener: Callable[[Any], Awaitable[None]], value: object) -> None:
+async def _notify(listener: Callable[[UpstreamHealth], Awaitable[None]], health: UpstreamHealth) -> None:
     try:
-        await listener(value)
+        await listener(health)
     except Exception:  # noqa: BLE001 a listener must not end the connections
         _log.exception("a listener failed")
