@@ -17,7 +17,6 @@ MIN_MASKED_LENGTH: Final = 4
 
 
 def secrets_in(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The secret parameters among the arguments."""
     return {name: value for name in SECRET_PARAMETERS if isinstance(value := arguments.get(name), str) and value}
 
 

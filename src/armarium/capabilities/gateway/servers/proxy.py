@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -109,14 +110,11 @@ class ProxyToolProvider:
             """The authenticated name replaces any value sent, even if the schema accepts arbitrary arguments."""
             return {**values, _USERNAME: call.principal.username} if takes_username or _USERNAME in values else values
 
-        async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
-            return await self._forward(call, upstream.name, tool.name, values)
-
         return remote_tool(
             name,
             tool.description,
             tool.input_schema,
-            forward,
+            partial(self._forward, upstream.name, tool.name),
             completed=with_username,
             title=tool.title,
             output_schema=tool.output_schema,
@@ -128,7 +126,7 @@ class ProxyToolProvider:
             subject=("", ""),
         )
 
-    async def _forward(self, call: Call, server: str, tool: str, arguments: Mapping[str, Any]) -> Relayed:
+    async def _forward(self, server: str, tool: str, call: Call, arguments: Mapping[str, Any]) -> Relayed:
         if self._rate_limit is not None:
             self._rate_limit.take(call.principal.username)
         upstream = self._generic(server)

@@ -17,8 +17,6 @@ OnRequest = Callable[[str, RequestKind, str, float], None]
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """How a request ended."""
-
     name: str = "success"
     """`success`, `error` if the tool reported a failure, `cancelled`, `internal` if the gateway failed, or the code of
     the error."""

@@ -55,7 +55,6 @@ class ConnectBackoff:
         self._not_before = self._now() + max(took_s, doubled_s) * spread
 
     def succeeded(self) -> None:
-        """Reset the back-off."""
         self._failures, self._not_before = 0, 0.0
 
 
@@ -92,7 +91,6 @@ class LivenessCheck:
         return connection is self.connection() and waited_s >= self.required_share * self._lead_s(deadline_s)
 
     def heard(self) -> None:
-        """Record that the server sent something."""
         self._unanswered = None
 
     def _lead_s(self, deadline_s: float) -> float:
@@ -138,7 +136,6 @@ class ConnectionPolicy:
 
     @property
     def is_open(self) -> bool:
-        """Whether the circuit breaker rejects calls."""
         return not self._breaker.admits()
 
     @property
@@ -159,7 +156,6 @@ class ConnectionPolicy:
         )
 
     def call_succeeded(self) -> None:
-        """Record a response."""
         self._breaker.succeeded()
         self.liveness.heard()
         self.last_error = None

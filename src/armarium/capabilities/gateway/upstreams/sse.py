@@ -73,18 +73,15 @@ class EventStream(httpx2.AsyncByteStream):
 
 
 def media_type(response: httpx2.Response) -> str:
-    """The media type of a response."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def body_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
-    """The raw body of a response."""
     assert isinstance(response.stream, httpx2.AsyncByteStream), "it came from an async transport"
     return response.stream
 
 
 def rpc_error_json(request_id: object, code: int, message: str) -> bytes:
-    """The JSON-RPC error response to a request."""
     return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
 

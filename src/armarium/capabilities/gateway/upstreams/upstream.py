@@ -66,7 +66,6 @@ class Upstream:
 
     @property
     def name(self) -> str:
-        """The name in the configuration file."""
         return self.spec.name
 
     @property
@@ -75,7 +74,6 @@ class Upstream:
         return self._closing.is_set()
 
     def health(self) -> UpstreamHealth:
-        """The current health."""
         connection, error = self.connection, self._policy.last_error
         info = connection.server_info if connection else None
         return UpstreamHealth(
@@ -247,17 +245,14 @@ class Upstream:
                 await self._closing.wait()
             if self.is_closing:
                 return
-            self._policy.trial_ended(succeeded=await self._trial())
+            try:
+                responds = await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
+            except GatewayError as error:
+                self._policy.last_error, responds = error, False
+            self._policy.trial_ended(succeeded=responds)
             if self._policy.is_open:
                 self._retire_connection()
             self._publish_health()
-
-    async def _trial(self) -> bool:
-        try:
-            return await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
-        except GatewayError as error:
-            self._policy.last_error = error
-            return False
 
     @property
     def _noise(self) -> int:
