@@ -18,13 +18,13 @@ from armarium.capabilities.gateway.service import Gateway
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools
+from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Call, Relayed
+from armarium.foundation.tools import Call, Relayed, bind_tools
 from armarium.retrieval.sources import Collection, SourceHit, Sources
 from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
 
@@ -222,7 +222,7 @@ def rig(
         CapabilityTokens(secret),
         **parts,
     )
-    tools = [*bind_rag_tools(gateway), *bind_session_tools(gateway)]
+    tools = [*bind_rag_tools(gateway), *bind_tools(SESSION_TOOLS, gateway)]
     audit = AuditLog(audit_file) if audit_file else None
     dispatcher = Dispatcher(
         [("gateway", tool) for tool in tools],

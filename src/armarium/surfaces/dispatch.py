@@ -26,6 +26,7 @@ from armarium.foundation.errors import (
     ToolFailed,
     UnknownTool,
 )
+from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.gateway.upstreams.line_splitter import LineSplitter, OversizedLine
+from armarium.capabilities.gateway.upstreams.process import LineSplitter, OversizedLine
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 20))

@@ -97,7 +97,7 @@ async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
         changes = await upstreams.apply({"stays": shown_otherwise, "comes": comes, "asleep": asleep})
         assert (changes.added, changes.removed, changes.changed) == (("comes",), ("leaves",), ("stays",))
         assert upstreams.get("stays") is staying
-        assert staying.spec.display_name == "Another name"
+        assert staying.spec.ui.display_name == "Another name"
         assert (await facts(staying))["pid"] == pids[0]
         assert upstreams.get("leaves") is None
         assert upstreams.get("asleep") is None

@@ -208,7 +208,7 @@ async def test_notifications_arrive_from_a_server_that_refused_the_stream_at_fir
     limits = with_limits(notification_retry_s=0.01)
     changed = anyio.Event()
 
-    async def note(server: str) -> None:
+    def note(server: str) -> None:
         changed.set()
 
     async with (
@@ -260,7 +260,7 @@ async def test_progress_is_passed_on(upstream: Upstream) -> None:
 async def test_new_tools_are_noticed(transport: str) -> None:
     changed: list[str] = []
 
-    async def note(server: str) -> None:
+    def note(server: str) -> None:
         changed.append(server)
 
     async with hostile(transport) as spec, served(spec, on_tools_changed=note) as upstream:

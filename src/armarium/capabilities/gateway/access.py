@@ -32,7 +32,6 @@ def may_use_source(principal: Principal, spec: ServerSpec, source_id: str, resou
 
 
 def source_hint(spec: ServerSpec, source_id: str) -> DataSource | None:
-    """The hint about a source in the configuration."""
     return next((source for source in spec.data_sources if source.id == source_id), None)
 
 

@@ -29,7 +29,6 @@ class SecretArgs(Args):
     capability_token: str | None = Field(default=None, repr=False)
 
     def secrets(self) -> dict[str, str]:
-        """The secrets among the arguments."""
         return secrets_in(dict(self))
 
 
@@ -44,14 +43,10 @@ class DiscoveryFilters(Args):
 
 
 class DiscoverArgs(SecretArgs):
-    """What to list."""
-
     filters: DiscoveryFilters = DiscoveryFilters()
 
 
 class QueryArgs(SecretArgs):
-    """A question and the sources to search."""
-
     query: str
     sources: tuple[str, ...]
     servers: tuple[str, ...] = ()
@@ -60,8 +55,6 @@ class QueryArgs(SecretArgs):
 
 
 class RawArgs(QueryArgs):
-    """A search."""
-
     filters: dict[str, Any] | None = None
     ranking: dict[str, Any] | None = None
 
@@ -73,22 +66,16 @@ class ProvidedContext(Args):
 
 
 class SynthesisArgs(QueryArgs):
-    """A question to answer."""
-
     synthesis_params: dict[str, Any] = Field(default_factory=dict[str, Any])
     provided_context: ProvidedContext = ProvidedContext()
 
 
 class ServerArgs(Args):
-    """A server."""
-
     server: str = Field(min_length=1, max_length=64)
     """The server's name."""
 
 
 class ConnectArgs(ServerArgs):
-    """A token and its server."""
-
     kind: str = Field(pattern=f"^({'|'.join(SECRET_PARAMETERS)})$")
     """The parameter with which the server receives it."""
     token: str = Field(min_length=1, max_length=MAX_SECRET_LENGTH, repr=False)
@@ -98,8 +85,6 @@ class ConnectArgs(ServerArgs):
 
 
 class TokenArgs(Args):
-    """The source of the token."""
-
     source: str = Field(min_length=1, max_length=600)
     """The source's id."""
     ttl_s: int | None = Field(default=None, ge=1, le=86_400)
@@ -112,7 +97,6 @@ def active_filters(filters: Mapping[str, Any] | None) -> list[str]:
 
 
 def check_query(query: str) -> None:
-    """Reject an empty query."""
     if not query.strip():
         raise InvalidArgument("`query` is empty", field="query")
 

@@ -28,6 +28,10 @@ _BOOLEAN: Json = {"type": "boolean"}
 _OBJECT: Json = {"type": "object"}
 
 
+def _strings(*names: str) -> Json:
+    return dict.fromkeys(names, _STRING)
+
+
 def _list(items: Json, **limits: int) -> Json:
     return {"type": "array", "items": items, **limits}
 
@@ -116,10 +120,7 @@ def rag_server_input_schemas(*, capability_token: bool) -> dict[str, Json]:
 
 _RESOURCE: Json = _object(
     {
-        "id": _STRING,
-        "name": _STRING,
-        "sourceType": _STRING,
-        "sourceId": _STRING,
+        **_strings("id", "name", "sourceType", "sourceId"),
         "authRequired": _BOOLEAN,
         "authMode": {"type": "string", "enum": list(AUTH_MODES)},
         "groups": _STRINGS,
@@ -136,12 +137,7 @@ _HIT: Json = _object(
     {
         "id": _STRING,
         "score": _NUMBER,
-        "snippet": _STRING,
-        "chunk": _STRING,
-        "title": _STRING,
-        "uri": _STRING,
-        "resourceId": _STRING,
-        "sourceId": _STRING,
+        **_strings("snippet", "chunk", "title", "uri", "resourceId", "sourceId"),
         "provenance": _OBJECT,
         "timestamp": _STRING,
         "server": _with_description(_STRING, "The server that found the hit."),
@@ -152,9 +148,7 @@ _HIT: Json = _object(
 )
 _CITATION: Json = _object(
     {
-        "uri": _STRING,
-        "title": _STRING,
-        "resourceId": _STRING,
+        **_strings("uri", "title", "resourceId"),
         "offsets": {},
         "marker": _with_description(_STRING, "The marker in the answer."),
         "server": _STRING,

@@ -29,13 +29,14 @@ from armarium.capabilities.gateway.settings import (
 )
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.capabilities.gateway.tools import bind_rag_tools, bind_session_tools, gateway_routes
+from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools, gateway_routes
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.capability import Capability, Facilities
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.tools import bind_tools
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
             tasks.start_soon(servers.watch)
         tools = bind_rag_tools(gateway, rate_limit)
         routes = [
-            *gateway_routes([*tools, *bind_session_tools(gateway)]),
+            *gateway_routes([*tools, *bind_tools(SESSION_TOOLS, gateway)]),
             *administration_routes(Administration(servers, settings.admin_commands), admin_group=settings.admin_group),
         ]
         try:

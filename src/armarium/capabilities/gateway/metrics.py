@@ -35,7 +35,6 @@ class GatewayMetrics(Collector):
         registry.register(self)
 
     def record_request(self, server: str, kind: RequestKind, outcome: str, seconds: float) -> None:
-        """Count one request."""
         self._requests.labels(server, kind, outcome).inc()
         self._seconds.labels(server).observe(seconds)
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from armarium.foundation.schema import JsonSchema
-
 SECRET_PARAMETERS: Final = ("user_token", "api_key", "bearer", "oauth_token", "capability_token")
 """The names of parameters that carry a secret. They are sent only to a server that declares them; they never reach a
 log, the audit trail, an error or a file."""
@@ -19,14 +17,7 @@ MIN_MASKED_LENGTH: Final = 4
 
 
 def secrets_in(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The secret parameters among the arguments."""
     return {name: value for name in SECRET_PARAMETERS if isinstance(value := arguments.get(name), str) and value}
-
-
-def declared_secrets(schema: JsonSchema, secrets: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that a tool declares in its input schema."""
-    declared = schema.get("properties", {})
-    return {name: value for name, value in secrets.items() if isinstance(declared, Mapping) and name in declared}
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:

@@ -36,7 +36,7 @@ SESSION_TOOLS: Final = (
     declare_tool("rag_disconnect", Gateway.disconnect, title="Remove a token", subject=("server", "")),
     declare_tool("rag_issue_token", Gateway.issue_token, title="Issue a capability token", subject=("source", "")),
 )
-"""Tools for user interfaces. Only the JSON API offers them, not MCP."""
+"""Tools for user interfaces, which call them after every event: not rate limited. Only the JSON API offers them."""
 
 
 def bind_rag_tools(gateway: Gateway, rate_limit: RateLimit | None = None) -> list[ToolSpec]:
@@ -44,11 +44,6 @@ def bind_rag_tools(gateway: Gateway, rate_limit: RateLimit | None = None) -> lis
     schemas = input_schemas(gateway.top_k_max)
     tools = (replace(tool, input_schema=schemas[tool.name]) for tool in bind_tools(TOOLS, gateway))
     return [_rate_limited(tool, rate_limit) for tool in tools]
-
-
-def bind_session_tools(gateway: Gateway) -> list[ToolSpec]:
-    """The session tools. They are not rate limited: a user interface calls them after every event."""
-    return bind_tools(SESSION_TOOLS, gateway)
 
 
 def gateway_routes(tools: Iterable[ToolSpec]) -> list[Route]:

@@ -22,7 +22,7 @@ def settings(project: Path) -> Path:
 def test_the_printed_key_verifies_tokens_of_its_server(quick: InThisProcess, settings: Path) -> None:
     key = quick("gateway", "token-key", "lawRag").stdout.strip()
     token, _ = CapabilityTokens(SECRET.encode()).issue("lawRag", "lex", ["files"])
-    assert CapabilityVerifier("lawRag", key).verify(token, "lex", ["files"])
+    CapabilityVerifier("lawRag", key).verify(token, "lex", ["files"])
     assert quick("gateway", "token-key", "lawRag", "--json").json == {"server": "lawRag", "key": key}
     assert quick("gateway", "token-key", "fogRag").stdout.strip() != key
     assert SECRET not in key

@@ -15,6 +15,7 @@ from armarium.capabilities.gateway.admin.masks import mask, remaining_masks, unm
 from armarium.capabilities.gateway.config.entries import ServerEntry
 from armarium.capabilities.gateway.config.files import (
     SCHEMA_KEY,
+    ServerConfig,
     ServerKind,
     override_file,
     parse_entry,
@@ -34,15 +35,11 @@ AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
 class ServerArgs(Args):
-    """A server."""
-
     server: str = Field(min_length=1, max_length=64)
     """Its name."""
 
 
 class PutServerArgs(ServerArgs):
-    """A server with its entry."""
-
     entry: AnyObject
     """The entry as in the configuration file."""
     kind: Literal["rag", "generic"] = "rag"
@@ -50,15 +47,11 @@ class PutServerArgs(ServerArgs):
 
 
 class SourceArgs(ServerArgs):
-    """A source of a server."""
-
     source: str = Field(min_length=1, max_length=512)
     """Its id."""
 
 
 class PutSourceArgs(SourceArgs):
-    """A source with its hint."""
-
     hint: AnyObject
     """The hint as in the configuration file, without its id."""
 
@@ -89,8 +82,9 @@ class Administration:
 
     async def server(self, call: Call, args: ServerArgs) -> Json:
         """Show the entry of one server; values that may be secret are masked."""
-        kind = self._kind_of(args.server)
-        return _describe(kind, args.server, self._servers.config.entries[kind][args.server])
+        config = self._servers.config
+        kind = _kind_of(config, args.server)
+        return _describe(kind, args.server, config.entries[kind][args.server])
 
     async def schema(self, call: Call, args: NoArgs) -> Json:
         """The JSON schema of `rag-mcp.json` and `mcp.json`."""
@@ -115,7 +109,7 @@ class Administration:
             self._check_program(entry, current)
             entries[name] = entry
 
-        return await self._change(args.kind, put)
+        return await self._change(name, put, args.kind)
 
     def _check_program(self, entry: ServerEntry, current: ServerEntry | None) -> None:
         """Refuse an entry that would start a program which the operator has not allowed. One that starts exactly what
@@ -131,12 +125,7 @@ class Administration:
 
     async def delete_server(self, call: Call, args: ServerArgs) -> Json:
         """Delete a server; calls in flight may finish."""
-
-        def delete(entries: Entries) -> None:
-            if entries.pop(args.server, None) is None:
-                raise _no_server()
-
-        return await self._change(self._kind_of(args.server), delete)
+        return await self._change(args.server, lambda entries: entries.pop(args.server))
 
     async def put_source(self, call: Call, args: PutSourceArgs) -> Json:
         """Create or replace the hint about a source of a server."""
@@ -148,8 +137,6 @@ class Administration:
 
     async def _change_source(self, args: SourceArgs, hint: Json | None) -> Json:
         def change(entries: Entries) -> None:
-            if args.server not in entries:
-                raise _no_server()
             current = _entry_as_json(entries[args.server])
             sources = [each for each in current.get("dataSources", ()) if each["id"] != args.source]
             if hint is not None:
@@ -158,13 +145,14 @@ class Administration:
                 raise InvalidSource("the server has no hint about this source", hint="GET /api/admin/mcp lists them")
             entries[args.server] = parse_entry(args.server, current | {"dataSources": sources})
 
-        return await self._change(self._kind_of(args.server), change)
+        return await self._change(args.server, change)
 
-    async def _change(self, kind: ServerKind, change: Callable[[Entries], None]) -> Json:
-        """Change the entries of one file, if the resulting configuration is valid as a whole."""
+    async def _change(self, name: str, change: Callable[[Entries], object], kind: ServerKind | None = None) -> Json:
+        """Change the file of this kind, or else the one with this server, if the whole configuration stays valid."""
         async with self._lock:
             directory = self._servers.config_dir
             config = await to_thread.run_sync(read_server_config, directory, self._servers.environ)
+            kind = kind or _kind_of(config, name)
             entries = dict(config.entries[kind])
             change(entries)
             resolve_entries({**config.entries, kind: entries}, self._servers.environ)
@@ -184,12 +172,6 @@ class Administration:
                     hint="give the server write permission",
                 ) from error
             return await self._servers.reload()
-
-    def _kind_of(self, name: str) -> ServerKind:
-        for kind, entries in self._servers.config.entries.items():
-            if name in entries:
-                return kind
-        raise _no_server()
 
 
 _SUBJECT: Final[dict[str, Any]] = {"subject": ("server", "source")}
@@ -238,5 +220,8 @@ def _health_as_json(health: Mapping[str, Any]) -> Json:
     return {name: value for name, value in health.items() if value is not None and name != "pid"}
 
 
-def _no_server() -> InvalidSource:
-    return InvalidSource("there is no such server", hint="GET /api/admin/mcp lists them")
+def _kind_of(config: ServerConfig, name: str) -> ServerKind:
+    for kind, entries in config.entries.items():
+        if name in entries:
+            return kind
+    raise InvalidSource("there is no such server", hint="GET /api/admin/mcp lists them")

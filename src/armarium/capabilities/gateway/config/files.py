@@ -72,11 +72,6 @@ class ServerSpec:
     data_sources: tuple[DataSource, ...] = ()
     timeouts: Timeouts = field(default_factory=Timeouts)
 
-    @property
-    def display_name(self) -> str:
-        """The name to display; by default the server's name."""
-        return self.ui.display_name or self.name
-
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:

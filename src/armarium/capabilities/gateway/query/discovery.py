@@ -100,7 +100,7 @@ def overview(principal: Principal, discovered: DiscoveryResult, shown: Sequence[
         sources = [_source(described) for described in shown if described["server"] == spec.name]
         details: Json = {
             "server": spec.name,
-            "displayName": spec.display_name,
+            "displayName": spec.ui.display_name or spec.name,
             "icon": spec.ui.icon,
             "description": spec.description or None,
             "selected": spec.ui.default_selected,

@@ -32,15 +32,13 @@ class SearchOutcome:
     reranked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class SourceSearch:
-    """Searches servers."""
+    """Searches servers. Each has `call_s`, unless its entry sets another timeout."""
 
-    def __init__(
-        self, secret_selector: SecretSelector, *, call_s: float, rerank_policy: RerankPolicy | None = None
-    ) -> None:
-        self._secret_selector = secret_selector
-        self._call_s = call_s
-        self._rerank_policy = rerank_policy
+    secret_selector: SecretSelector
+    call_s: float
+    rerank_policy: RerankPolicy | None = None
 
     async def search(self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets) -> SearchOutcome:
         """The best hits of all servers, and the sources that failed."""
@@ -52,8 +50,8 @@ class SourceSearch:
         shown = [server.spec.name for server in servers]
         lists = {name: result.answered[name].hits for name in shown if name in result.answered}
         best, is_reranked = fuse(lists), False
-        if self._rerank_policy is not None and (query.ranking or {}).get("rerank"):
-            best, is_reranked = await rerank(self._rerank_policy, query.query, best)
+        if self.rerank_policy is not None and (query.ranking or {}).get("rerank"):
+            best, is_reranked = await rerank(self.rerank_policy, query.query, best)
         errors = [*resolution.errors]
         for name, error in result.failed.items():
             errors += [SourceError(asked, name, error) for asked in selections[name].asked.values()]
@@ -75,11 +73,11 @@ class SourceSearch:
 
         async def ask_one(server: RagServer) -> T:
             name, resources = server.spec.name, resolution.selections[server.spec.name].resources
-            with self._secret_selector.use(call.principal, name, given, resources.values()) as secrets:
+            with self.secret_selector.use(call.principal, name, given, resources.values()) as secrets:
                 return await ask(server, list(resources), secrets)
 
         servers = [selection.server for selection in resolution.selections.values()]
-        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self._call_s)
+        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self.call_s)
 
 
 def _summary(hits: RagHits | None, elapsed_ms: float) -> Json:

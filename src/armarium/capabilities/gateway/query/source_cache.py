@@ -50,7 +50,6 @@ class SourceCache:
         return listing is not None and listing.spec == spec and source_id in listing.value
 
     def store(self, principal: Principal, spec: ServerSpec, listing: ResourceList) -> None:
-        """Cache a complete listing."""
         self._put(self._listings, principal, spec, listing.by_id, self._ttl_s)
 
     def record_miss(self, principal: Principal, spec: ServerSpec, failure: GatewayError | None = None) -> None:
@@ -58,7 +57,6 @@ class SourceCache:
         self._put(self._misses, principal, spec, failure, _MISS_TTL_S)
 
     def has_recent_miss(self, principal: Principal, spec: ServerSpec) -> bool:
-        """Whether a failed lookup is cached."""
         return self._current(self._misses, principal, spec) is not None
 
     def recent_failure(self, principal: Principal, spec: ServerSpec) -> GatewayError | None:

@@ -83,7 +83,12 @@ class SourceLookup:
                 unlisted.append(server)
         await self._ask(call, unlisted, known, secrets)
         again = request.incomplete(known.resources) - known.asked - known.failed.keys()
-        outdated = [request.visible[name] for name in again if self._may_be_new(call, request, name)]
+        # The built-in server is always asked again: that is cheap, and a new project must be found at once.
+        outdated = [
+            request.visible[name]
+            for name in again
+            if name == BUILT_IN_SERVER or not self._cache.has_recent_miss(call.principal, request.visible[name].spec)
+        ]
         await self._ask(call, outdated, known, secrets)
         self._record_misses(call, request, known)
         for name in known.failed:
@@ -119,11 +124,6 @@ class SourceLookup:
         known.resources.update({name: listing.by_id for name, listing in result.answered.items()})
         known.failed.update(result.failed)
         known.asked.update(server.spec.name for server in servers)
-
-    def _may_be_new(self, call: Call, request: LookupRequest, name: str) -> bool:
-        """Whether a server may have a source since its last listing. The built-in server is always asked: that is
-        cheap, and a new project must be found at once."""
-        return name == BUILT_IN_SERVER or not self._cache.has_recent_miss(call.principal, request.visible[name].spec)
 
     def _record_misses(self, call: Call, request: LookupRequest, known: KnownSources) -> None:
         for name in known.asked & (request.incomplete(known.resources) | known.failed.keys()):

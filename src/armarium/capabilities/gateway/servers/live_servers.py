@@ -105,7 +105,6 @@ class LiveServers:
                 _log.warning("the server configuration is invalid", extra={"problems": list(error.problems)})
 
     async def publish_health(self, health: UpstreamHealth) -> None:
-        """Publish a change of a server's health."""
         upstream = self.upstreams.get(health.server)
         if upstream is not None:
             spec, data = upstream.spec, {"server": health.server, "state": health.state}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -59,9 +60,10 @@ class ProxyToolProvider:
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
 
-    async def tools_changed(self, server: str) -> None:
-        """Fetch the tools of a server that announced a change."""
-        self._mark_stale(server)
+    def tools_changed(self, server: str) -> None:
+        """Fetch the tools of a server that is new or announced a change."""
+        self._stale.add(server)
+        self._wake_up.set()
 
     async def keep_current(self) -> None:
         """Fetch tools as needed, with back-off for servers that do not respond, until cancelled."""
@@ -108,14 +110,11 @@ class ProxyToolProvider:
             """The authenticated name replaces any value sent, even if the schema accepts arbitrary arguments."""
             return {**values, _USERNAME: call.principal.username} if takes_username or _USERNAME in values else values
 
-        async def forward(call: Call, values: Mapping[str, Any]) -> Relayed:
-            return await self._forward(call, upstream.name, tool.name, values)
-
         return remote_tool(
             name,
             tool.description,
             tool.input_schema,
-            forward,
+            partial(self._forward, upstream.name, tool.name),
             completed=with_username,
             title=tool.title,
             output_schema=tool.output_schema,
@@ -127,7 +126,7 @@ class ProxyToolProvider:
             subject=("", ""),
         )
 
-    async def _forward(self, call: Call, server: str, tool: str, arguments: Mapping[str, Any]) -> Relayed:
+    async def _forward(self, server: str, tool: str, call: Call, arguments: Mapping[str, Any]) -> Relayed:
         if self._rate_limit is not None:
             self._rate_limit.take(call.principal.username)
         upstream = self._generic(server)
@@ -151,12 +150,8 @@ class ProxyToolProvider:
             if self._generic(name) is None:
                 self._tools.pop(name, None)
         for name in (*changes.added, *changes.changed):
-            self._mark_stale(name)
+            self.tools_changed(name)
         self._notify()
-
-    def _mark_stale(self, server: str) -> None:
-        self._stale.add(server)
-        self._wake_up.set()
 
     def _notify(self) -> None:
         for listener in (*self._listeners,):

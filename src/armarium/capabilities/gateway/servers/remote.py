@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from armarium.capabilities.gateway.access import source_hint
 from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
@@ -15,9 +15,9 @@ from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
 from armarium.capabilities.gateway.model import RagAnswer, RagHits, RagQuery, Resource, ResourceList, Secrets
-from armarium.capabilities.gateway.secret_parameters import declared_secrets
 from armarium.capabilities.gateway.servers import response_parser
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
+from armarium.capabilities.gateway.servers.untrusted_json import as_object
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
@@ -91,9 +91,13 @@ class RemoteServer:
         outcome = "cancelled"
         try:
             described = await self._required_tool(tool, timeout_s)
-            given = declared_secrets(described.input_schema, secrets)
+            accepted = _declared(described)
+            arguments: Json = {name: value for name, value in secrets.items() if name in accepted}
+            # The tool need not support every option of the contract.
+            accepted |= _ALWAYS_SENT
+            arguments |= {name: value for name, value in asked.items() if value is not None and name in accepted}
             # The authenticated name replaces any other.
-            arguments = {**_accepted(described, asked), **given, "username": call.principal.username}
+            arguments["username"] = call.principal.username
             result = await self._upstream.call(tool, arguments, timeout_s=timeout_s)
             body = response_parser.parse_body(self.spec.name, result)
             outcome = "success"
@@ -142,16 +146,9 @@ def _with_hint(resource: Resource, hint: DataSource | None) -> Resource:
     return replace(resource, scopes=resource.scopes or hint.scopes)
 
 
-def _accepted(tool: UpstreamTool, asked: Mapping[str, Any]) -> Json:
-    """The arguments that the tool declares; it need not support every option of the contract."""
-    declared = _declared(tool)
-    return {
-        name: value for name, value in asked.items() if value is not None and (name in _ALWAYS_SENT or name in declared)
-    }
-
-
-def _declared(tool: UpstreamTool) -> Mapping[str, Any]:
-    return tool.input_schema.get("properties", {})
+def _declared(tool: UpstreamTool) -> frozenset[str]:
+    """The names of the tool's parameters."""
+    return frozenset(as_object(tool.input_schema.get("properties")))
 
 
 RagServer = RemoteServer | BuiltInServer

@@ -70,7 +70,6 @@ def _results(server: str, body: Json, wanted: str) -> Json:
 
 
 def parse_listing(server: str, body: Json) -> ResourceList:
-    """The resources in a response."""
     entries = as_list(_results(server, body, "resources")["resources"])
     resources, dropped = parse_each(entries[:_MAX_RESOURCES], _resource)
     unique = {resource.id: resource for resource in reversed(resources)}

@@ -61,7 +61,6 @@ def as_small_object(value: object) -> Json | None:
 
 
 def json_size(value: object) -> int:
-    """The size of a value as JSON."""
     try:
         return len(orjson.dumps(value))
     except TypeError:

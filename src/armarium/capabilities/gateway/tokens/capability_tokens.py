@@ -9,7 +9,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import jwt
@@ -24,17 +23,6 @@ ALGORITHM: Final = "HS256"
 _MAX_LENGTH = 16_384
 _LEGACY_PREFIX: Final = "arc1."
 _RENEW_HINT = "request a new token"
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a token allows."""
-
-    server: str
-    username: str
-    sources: tuple[str, ...]
-    expires_at: int
-    """Unix time in seconds."""
 
 
 class CapabilityTokens:
@@ -64,26 +52,25 @@ class CapabilityVerifier:
         self._key = key
         self._clock = clock
 
-    def verify(self, token: str, username: str, sources: Sequence[str]) -> Grant:
-        """What the token allows. Raises unless it is valid, not expired, and covers this user and all sources."""
+    def verify(self, token: str, username: str, sources: Sequence[str]) -> None:
+        """Raise unless the token is valid, not expired, and covers this user and all sources."""
         claims = self._claims(token)
         try:
-            allowed = tuple(str(each) for each in claims["src"])
-            grant = Grant(str(claims["aud"]), str(claims["sub"]), allowed, int(claims["exp"]))
+            server, owner, expires_at = str(claims["aud"]), str(claims["sub"]), int(claims["exp"])
+            allowed = {str(each) for each in claims["src"]}
         except (ValueError, KeyError, TypeError) as error:
             raise _invalid() from error
-        if grant.expires_at <= self._clock():
+        if expires_at <= self._clock():
             raise TokenExpired("the capability token has expired", hint=_RENEW_HINT)
-        if grant.server != self._server:
+        if server != self._server:
             raise UnauthorizedSource(
-                f"the capability token is for the server {grant.server!r}, but this server is {self._server!r}",
+                f"the capability token is for the server {server!r}, but this server is {self._server!r}",
                 hint="configure the server with the name that the gateway uses for it",
             )
-        if grant.username != username or not set(sources) <= set(grant.sources):
+        if owner != username or not set(sources) <= allowed:
             raise UnauthorizedSource(
                 "the capability token is for another user or other sources", hint="request a token of your own"
             )
-        return grant
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > _MAX_LENGTH:

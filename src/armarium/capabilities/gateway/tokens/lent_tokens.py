@@ -16,8 +16,6 @@ _MAX_TOKENS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LentToken:
-    """A token and its expiry."""
-
     kind: str
     """The secret parameter that carries it."""
     token: str = field(repr=False)

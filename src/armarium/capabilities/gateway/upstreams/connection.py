@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,7 +47,7 @@ class UpstreamConnection:
         spec: ServerSpec,
         limits: UpstreamLimits,
         scrubber: Scrubber,
-        on_tools_changed: Callable[[], Awaitable[None]],
+        on_tools_changed: Callable[[str], None],
     ) -> None:
         self._spec = spec
         self._limits = limits
@@ -208,7 +208,7 @@ class UpstreamConnection:
                 continue
             if tools != self.tools:
                 self.tools = tools
-                await self._on_tools_changed()
+                self._on_tools_changed(self._spec.name)
             await anyio.sleep(_RELIST_PAUSE_S)
 
     async def _list_tools(self) -> list[UpstreamTool]:

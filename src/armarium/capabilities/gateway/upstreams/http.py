@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import httpx2
@@ -22,6 +23,7 @@ from armarium.capabilities.gateway.upstreams.sse import (
     rpc_error_json,
 )
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.foundation.schema import Json
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -60,33 +62,27 @@ async def http_streams(
         yield incoming, MessageWriter(send, outgoing.aclose)
 
 
+@dataclass(eq=False, slots=True)
 class RequestErrorTransport(httpx2.AsyncBaseTransport):
     """Converts the failure of a request into that request's JSON-RPC error. Otherwise the client would end the whole
     connection, with the calls of all callers, when one request fails. It would also accept responses of any size, and
     keep the socket of an aborted call until the server responds."""
 
-    def __init__(
-        self,
-        wire: httpx2.AsyncBaseTransport,
-        max_answer_bytes: int,
-        on_session_lost: Callable[[], None],
-        notifications: NotificationStream,
-    ) -> None:
-        self._wire = wire
-        self._max_answer_bytes = max_answer_bytes
-        self._on_session_lost = on_session_lost
-        self._requests: dict[object, anyio.CancelScope] = {}
-        self._streams: dict[object, EventStream] = {}
-        self._notifications = notifications
+    wire: httpx2.AsyncBaseTransport
+    max_answer_bytes: int
+    on_session_lost: Callable[[], None]
+    notifications: NotificationStream
+    _requests: dict[object, anyio.CancelScope] = field(default_factory=dict[object, anyio.CancelScope], init=False)
+    _streams: dict[object, EventStream] = field(default_factory=dict[object, EventStream], init=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Only a request for the rest of an interrupted response may fail."""
         if request.method == "DELETE":
             return await self._deliver(request)
         if request.method != "POST":
-            if self._notifications.matches(request):
-                return await self._notifications.open(request)
-            return self._as_events(request, None, await self._wire.handle_async_request(request))
+            if self.notifications.matches(request):
+                return await self.notifications.open(request)
+            return self._as_events(request, None, await self.wire.handle_async_request(request))
         message: dict[str, Any] = orjson.loads(request.content)
         if message.get("method") == "notifications/cancelled":
             self._abort(message["params"]["requestId"])
@@ -96,7 +92,7 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         with anyio.CancelScope() as scope:
             self._requests[request_id] = scope
             try:
-                return await self._response(request, request_id, await self._wire.handle_async_request(request))
+                return await self._response(request, request_id, await self.wire.handle_async_request(request))
             except httpx2.TransportError as error:
                 return _error_response(request_id, UNREACHABLE, _reason(error))
             finally:
@@ -104,8 +100,7 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         return _error_response(request_id, UNREACHABLE, "aborted")
 
     async def aclose(self) -> None:
-        """Close the transport."""
-        await self._wire.aclose()
+        await self.wire.aclose()
 
     async def _response(
         self, request: httpx2.Request, request_id: object, response: httpx2.Response
@@ -119,7 +114,7 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         if rejected:
             error = _error_response(request_id, UNREACHABLE, f"HTTP status {response.status_code}")
         if response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers:
-            self._on_session_lost()
+            self.on_session_lost()
             error = _error_response(request_id, SESSION_LOST, "unknown session")
         elif response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
             error = _error_response(request_id, BUSY, "too many requests")
@@ -128,13 +123,13 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         elif kind == "text/event-stream" and not rejected:
             return self._as_events(request, request_id, response)
         elif kind == "application/json":
-            limit = _MAX_ERROR_BYTES if rejected else self._max_answer_bytes
+            limit = _MAX_ERROR_BYTES if rejected else self.max_answer_bytes
             return await _complete(response, request, request_id, limit) or error
         await response.aclose()
         return error
 
     def _as_events(self, request: httpx2.Request, request_id: object, response: httpx2.Response) -> httpx2.Response:
-        events = EventStream(response, request_id, self._max_answer_bytes, lambda: self._streams.pop(request_id, None))
+        events = EventStream(response, request_id, self.max_answer_bytes, lambda: self._streams.pop(request_id, None))
         if request_id is not None:
             self._streams[request_id] = events
         return httpx2.Response(response.status_code, headers=response.headers, stream=events, request=request)
@@ -149,7 +144,7 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         """Send a message that has no response. Later requests wait for it, so its timeout is short."""
         with anyio.move_on_after(_NOTIFICATION_TIMEOUT_S):
             try:
-                response = await self._wire.handle_async_request(request)
+                response = await self.wire.handle_async_request(request)
                 await response.aclose()
             except httpx2.TransportError:
                 pass
@@ -184,11 +179,8 @@ def _is_response(body: bytes, request_id: object) -> bool:
         message: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return False
-    if not isinstance(message, dict):
-        return False
-    known: dict[str, Any] = message  # pyright: ignore[reportUnknownVariableType] any JSON
     # A server that rejects a request before it parsed the id responds without one.
-    return "jsonrpc" in known and known.get("id") in (request_id, None)
+    return isinstance(message, dict) and "jsonrpc" in message and cast(Json, message).get("id") in (request_id, None)
 
 
 def _error_response(request_id: object, code: int, message: str) -> httpx2.Response:

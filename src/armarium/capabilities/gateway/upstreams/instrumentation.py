@@ -17,15 +17,13 @@ OnRequest = Callable[[str, RequestKind, str, float], None]
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """How a request ended."""
-
     name: str = "success"
     """`success`, `error` if the tool reported a failure, `cancelled`, `internal` if the gateway failed, or the code of
     the error."""
 
 
 @contextmanager
-def record_request(on_request: OnRequest | None, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
+def record_request(on_request: OnRequest, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
     """Report the request made in the block. It is a success unless the block sets another outcome or raises."""
     outcome = RequestOutcome()
     started = time.perf_counter()
@@ -38,5 +36,4 @@ def record_request(on_request: OnRequest | None, server: str, kind: RequestKind)
         outcome.name = "internal" if isinstance(error, Exception) else "cancelled"
         raise
     finally:
-        if on_request is not None:
-            on_request(server, kind, outcome.name, time.perf_counter() - started)
+        on_request(server, kind, outcome.name, time.perf_counter() - started)

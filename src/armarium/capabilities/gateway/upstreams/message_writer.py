@@ -44,5 +44,4 @@ class MessageWriter(ObjectSendStream["SessionMessage"]):
         await self._send(item, text)
 
     async def aclose(self) -> None:
-        """Close the stream."""
         await self._close()

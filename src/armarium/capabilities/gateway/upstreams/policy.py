@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import anyio
 from anyio.abc import TaskGroup
@@ -54,30 +55,21 @@ class ConnectBackoff:
         self._not_before = self._now() + max(took_s, doubled_s) * spread
 
     def succeeded(self) -> None:
-        """Reset the back-off."""
         self._failures, self._not_before = 0, 0.0
 
 
+@dataclass(slots=True)
 class LivenessCheck:
     """Distinguishes a slow server from one that hangs: pings it shortly before the deadline of a call. The ping runs
     within the time of the call, so the verdict is known when the deadline passes."""
 
-    def __init__(
-        self,
-        connection: Callable[[], UpstreamConnection | None],
-        tasks: TaskGroup,
-        now: Clock,
-        *,
-        ping_s: float,
-        required_share: float = 0.8,
-    ) -> None:
-        self._connection = connection
-        self._tasks = tasks
-        self._now = now
-        self._ping_s = ping_s
-        self._required_share = required_share
-        self._unanswered: tuple[UpstreamConnection, float] | None = None
-        self._is_pinging = False
+    connection: Callable[[], UpstreamConnection | None]
+    tasks: TaskGroup
+    now: Clock
+    ping_s: float
+    required_share: float = 0.8
+    _unanswered: tuple[UpstreamConnection, float] | None = field(default=None, init=False)
+    _is_pinging: bool = field(default=False, init=False)
 
     @contextmanager
     def before(self, deadline_s: float) -> Generator[None]:
@@ -95,28 +87,27 @@ class LivenessCheck:
         if self._unanswered is None:
             return False
         connection, since = self._unanswered
-        waited_s = self._now() - since
-        return connection is self._connection() and waited_s >= self._required_share * self._lead_s(deadline_s)
+        waited_s = self.now() - since
+        return connection is self.connection() and waited_s >= self.required_share * self._lead_s(deadline_s)
 
     def heard(self) -> None:
-        """Record that the server sent something."""
         self._unanswered = None
 
     def _lead_s(self, deadline_s: float) -> float:
-        return min(self._ping_s, deadline_s / 2)
+        return min(self.ping_s, deadline_s / 2)
 
     def _start_ping(self) -> None:
-        connection = self._connection()
+        connection = self.connection()
         # One ping serves all waiting calls.
         if connection is None or not connection.usable or self._is_pinging:
             return
         self._is_pinging = True
-        self._unanswered = connection, self._now()
-        self._tasks.start_soon(self._ping, connection)
+        self._unanswered = connection, self.now()
+        self.tasks.start_soon(self._ping, connection)
 
     async def _ping(self, connection: UpstreamConnection) -> None:
         try:
-            if await connection.ping(self._ping_s):
+            if await connection.ping(self.ping_s):
                 self.heard()
         finally:
             self._is_pinging = False
@@ -133,21 +124,18 @@ class ConnectionPolicy:
         limits: UpstreamLimits,
         connection: Callable[[], UpstreamConnection | None],
         tasks: TaskGroup,
-        now: Clock = anyio.current_time,
     ) -> None:
+        now, breaker = anyio.current_time, limits.breaker
         self._server = server
         self._connection = connection
-        self._breaker = CircuitBreaker(limits.breaker.failures, limits.breaker.open_s, now)
+        self._breaker = CircuitBreaker(breaker.failures, breaker.open_s, now)
         self._backoff = ConnectBackoff(now, first_pause_s=limits.first_pause_s)
-        self.liveness = LivenessCheck(
-            connection, tasks, now, ping_s=limits.breaker.ping_s, required_share=limits.ping_required_share
-        )
+        self.liveness = LivenessCheck(connection, tasks, now, breaker.ping_s, limits.ping_required_share)
         self.last_error: GatewayError | None = None
         """Why the last call or attempt failed; None after a success."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the circuit breaker rejects calls."""
         return not self._breaker.admits()
 
     @property
@@ -168,7 +156,6 @@ class ConnectionPolicy:
         )
 
     def call_succeeded(self) -> None:
-        """Record a response."""
         self._breaker.succeeded()
         self.liveness.heard()
         self.last_error = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,7 +18,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from armarium.capabilities.gateway.config.files import StdioTransport
 from armarium.capabilities.gateway.errors import CONTACT_ADMINISTRATOR, UpstreamUnavailable
 from armarium.capabilities.gateway.upstreams.errors import TOO_LARGE, Scrub, excerpt
-from armarium.capabilities.gateway.upstreams.line_splitter import LineSplitter, OversizedLine
 from armarium.capabilities.gateway.upstreams.message_writer import MessageWriter
 
 if TYPE_CHECKING:
@@ -34,6 +35,53 @@ _FLUSH_S = 0.2
 _MAX_LOG_LINE = 2048
 _POLL_S = 0.01
 _CLOSED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+_KEPT_BYTES = 1024
+# The id is only trusted before or after the whole content of a response; elsewhere it may be part of the content.
+_ID_AT_THE_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
+_ID_AT_THE_END = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class OversizedLine:
+    """The beginning and the end of a line over the limit."""
+
+    head: bytes
+    tail: bytes
+
+    def request_id(self) -> int | None:
+        """The id of the request it responds to, if it was JSON-RPC."""
+        found = _ID_AT_THE_START.match(self.head) or _ID_AT_THE_END.search(self.tail)
+        return int(found[1]) if found else None
+
+
+class LineSplitter:
+    """Takes bytes and returns lines. A line over the limit is discarded while it is read, except for its ends."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._line = bytearray()
+        self._head: bytes | None = None
+        """The beginning of a line over the limit, of which `_line` then has the end only."""
+
+    def split(self, received: bytes) -> list[bytes | OversizedLine]:
+        """The lines that are complete with these bytes, without their line breaks."""
+        *ended, rest = received.split(b"\n")
+        lines: list[bytes | OversizedLine] = []
+        for piece in ended:
+            self._take(piece)
+            line = bytes(self._line)
+            lines.append(line if self._head is None else OversizedLine(self._head, line))
+            self._line.clear()
+            self._head = None
+        self._take(rest)
+        return lines
+
+    def _take(self, piece: bytes) -> None:
+        self._line += piece
+        if self._head is None and len(self._line) > self._limit:
+            self._head = bytes(self._line[:_KEPT_BYTES])
+        if self._head is not None:
+            del self._line[:-_KEPT_BYTES]
 
 
 class ServerProcess:

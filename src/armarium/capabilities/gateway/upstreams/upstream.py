@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class UpstreamListeners:
     """Who learns of a server's changed tools, its health and its requests."""
 
-    on_tools_changed: Callable[[str], Awaitable[None]] | None = None
+    on_tools_changed: Callable[[str], None] = lambda server: None
     on_health: Callable[[UpstreamHealth], Awaitable[None]] | None = None
-    on_request: OnRequest | None = None
+    on_request: OnRequest = lambda server, kind, outcome, seconds: None
 
 
 class Upstream:
@@ -66,7 +66,6 @@ class Upstream:
 
     @property
     def name(self) -> str:
-        """The name in the configuration file."""
         return self.spec.name
 
     @property
@@ -75,7 +74,6 @@ class Upstream:
         return self._closing.is_set()
 
     def health(self) -> UpstreamHealth:
-        """The current health."""
         connection, error = self.connection, self._policy.last_error
         info = connection.server_info if connection else None
         return UpstreamHealth(
@@ -190,7 +188,7 @@ class Upstream:
             if not trial:
                 self._policy.check_admitted()
             connection = self.connection = UpstreamConnection(
-                self.spec, self._limits, self._scrubber, self._tools_changed
+                self.spec, self._limits, self._scrubber, self._listeners.on_tools_changed
             )
             self._connections += 1
             self._tasks.start_soon(self._run_connection, connection)
@@ -247,17 +245,14 @@ class Upstream:
                 await self._closing.wait()
             if self.is_closing:
                 return
-            self._policy.trial_ended(succeeded=await self._trial())
+            try:
+                responds = await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
+            except GatewayError as error:
+                self._policy.last_error, responds = error, False
+            self._policy.trial_ended(succeeded=responds)
             if self._policy.is_open:
                 self._retire_connection()
             self._publish_health()
-
-    async def _trial(self) -> bool:
-        try:
-            return await (await self._connected(trial=True)).ping(self._limits.breaker.ping_s)
-        except GatewayError as error:
-            self._policy.last_error = error
-            return False
 
     @property
     def _noise(self) -> int:
@@ -274,10 +269,6 @@ class Upstream:
             return "failing"
         return "ready" if self.connection is not None and self.connection.usable else "idle"
 
-    async def _tools_changed(self) -> None:
-        if self._listeners.on_tools_changed is not None:
-            await _notify(self._listeners.on_tools_changed, self.name)
-
     def _publish_health(self) -> None:
         state = self._state
         if state != self._published_state:
@@ -286,8 +277,8 @@ class Upstream:
                 self._tasks.start_soon(_notify, self._listeners.on_health, self.health())
 
 
-async def _notify(listener: Callable[[Any], Awaitable[None]], value: object) -> None:
+async def _notify(listener: Callable[[UpstreamHealth], Awaitable[None]], health: UpstreamHealth) -> None:
     try:
-        await listener(value)
+        await listener(health)
     except Exception:  # noqa: BLE001 a listener must not end the connections
         _log.exception("a listener failed")

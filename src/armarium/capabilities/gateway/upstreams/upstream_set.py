@@ -89,15 +89,12 @@ class UpstreamSet:
         return changes
 
     def get(self, name: str) -> Upstream | None:
-        """The enabled server with that name."""
         return self._upstreams.get(name)
 
     def all(self) -> list[Upstream]:
-        """Every enabled server."""
         return list(self._upstreams.values())
 
     def health(self) -> list[UpstreamHealth]:
-        """The health of every server."""
         return [upstream.health() for upstream in self._upstreams.values()]
 
     async def _drain(self, upstream: Upstream) -> None:
