@@ -40,4 +40,4 @@ async def database(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """An open database that waits half a second for locks."""
     opened = StoreDatabase(await connect(store_dsn, size=8), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.close()

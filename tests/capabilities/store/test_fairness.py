@@ -121,7 +121,7 @@ class Campaign:
 
     async def _found(self, tenant: str, word: str) -> bool:
         found = await self._search.search(tenant, PROJECT, word, "", 5, None)
-        return any(word in chunk.content for chunk in found.chunks)
+        return any(word in chunk["chunk_content"] for chunk in found["chunks"])
 
     async def until_empty(self) -> None:
         while await self.outbox().depth() != Depth(0, 0, 0):

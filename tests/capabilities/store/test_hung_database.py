@@ -80,7 +80,7 @@ async def setup(port: int, tenant: str) -> AsyncGenerator[Setup]:
         await patiently(files, "/a", "/d/1", "/d/2")
         yield Setup(proxy, database, dsn, files)
         proxy.resume()
-        await database.aclose()
+        await database.pool.close()
 
 
 async def patiently(files: Files, *paths: str) -> None:
@@ -166,7 +166,7 @@ async def test_a_backend_that_is_stopped_costs_the_call_no_more_than_the_timeout
     try:
         with anyio.fail_after(DEADLINE_S):
             # The connections that the pool keeps, whichever is used next.
-            async with setup.database.connection() as one, setup.database.connection() as other:
+            async with setup.database.pool.connection() as one, setup.database.pool.connection() as other:
                 stopped = [await each.fetchval("SELECT pg_backend_pid()") for each in (one, other)]
             for process in stopped:
                 os.kill(process, signal.SIGSTOP)

@@ -46,7 +46,7 @@ class Moves:
 
     async def found(self, query: str) -> list[str]:
         found = await self._search.search(self.scope.apikey_hash, PROJECT, query, "", 20, None)
-        return sorted({chunk.file_path for chunk in found.chunks if query in chunk.content})
+        return sorted({chunk["file_path"] for chunk in found["chunks"] if query in chunk["chunk_content"]})
 
     async def stored_chunks(self) -> list[tuple[str, str]]:
         """Under which path each chunk stands, and what it says."""

@@ -59,18 +59,18 @@ async def test_a_claim_is_one_statement_which_leaves_no_tenant_in_the_session(st
     try:
         await clear_jobs(database)
         job_id = await enqueue(database, tenant, "/a")
-        async with database.connection() as connection:
+        async with database.pool.connection() as connection:
             asked: list[str] = []
             cast(Any, connection).add_query_logger(lambda record: asked.append(record.query))
         assert [job.id for job in await outbox_of(database).claim("words", 10)] == [job_id]
-        async with database.connection() as connection:
+        async with database.pool.connection() as connection:
             assert not await connection.fetchval("SELECT current_setting('armarium.tenant', true)")
         # Besides, the driver asks for types that are new to it.
         own = [query for query in asked if "mcp_file" in query or query.startswith(("BEGIN", "COMMIT"))]
         assert len(own) == 1, own
         await clear_jobs(database)
     finally:
-        await database.aclose()
+        await database.pool.close()
 
 
 async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(

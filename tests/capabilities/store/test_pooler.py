@@ -49,7 +49,7 @@ async def servers(pooled_dsn: str) -> AsyncGenerator[list[StoreDatabase]]:
         for _ in range(SERVERS):
             pool = await connect(pooled_dsn, size=6, timeout_s=60)
             database = StoreDatabase(pool, lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
-            stack.push_async_callback(database.aclose)
+            stack.push_async_callback(database.pool.close)
             opened.append(database)
         yield opened
 

@@ -65,7 +65,7 @@ class Place:
 
     async def finds(self, query: str, path: str) -> bool:
         found = await self._search.search(self.scope.apikey_hash, self.scope.project, query, "", 5, None)
-        return path in [entry.file_path for entry in found.chunks]
+        return path in [entry["file_path"] for entry in found["chunks"]]
 
     async def vectors(self) -> int:
         async with self.database.read_transaction(self.scope.apikey_hash) as connection:

@@ -86,7 +86,7 @@ async def test_nobody_waits_for_the_busy_projects_of_others(
             assert await paths(connection) == []
         assert not any(task.done() for task in waiting)
     await asyncio.gather(*waiting)
-    await crowded.aclose()
+    await crowded.pool.close()
 
 
 async def test_a_database_that_may_only_be_read_just_now_is_busy(database: StoreDatabase, tenant: str) -> None:

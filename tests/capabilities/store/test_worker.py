@@ -150,7 +150,7 @@ async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
     opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.close()
 
 
 @pytest.fixture

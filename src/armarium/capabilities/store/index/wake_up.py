@@ -71,7 +71,7 @@ class SharedWakeUp(WakeUp):
             self._unsent = anyio.Event()
             try:
                 with anyio.fail_after(_TIMEOUT_S):
-                    async with self._database.connection() as connection:
+                    async with self._database.pool.connection() as connection:
                         # A simple query, which poolers forward unchanged.
                         await connection.execute(f"NOTIFY {CHANNEL}, '{self._sender}'")
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
@@ -81,7 +81,7 @@ class SharedWakeUp(WakeUp):
     async def listen(self) -> None:
         """Receive the notifications of other processes on a dedicated connection, which is reopened when it breaks,
         until cancelled. Returns at once behind a pooler, which does not support LISTEN: workers then only poll."""
-        if not self._database.supports_listen:
+        if self._database.pool.pooled:
             _log.info("the database is behind a pooler: workers poll for jobs of other servers")
             return
         delay_s = _FIRST_DELAY_S
