@@ -154,7 +154,8 @@ def from_outbox(database: StoreDatabase) -> Claim:
     )
 
     async def claim() -> list[int]:
-        return [job.id for job in await outbox.claim("words", SETTINGS.batch_size)]
+        jobs, _ = await outbox.claim("words", SETTINGS.batch_size)
+        return [job.id for job in jobs]
 
     return claim
 
@@ -183,7 +184,7 @@ async def together(workers: int, work: Callable[[], Awaitable[None]]) -> None:
 async def opened(stack: AsyncExitStack, dsn: str, *, migrated: bool = False) -> StoreDatabase:
     pool = await connect(dsn, size=POOL_SIZE)
     database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
-    stack.push_async_callback(database.pool.close)
+    stack.push_async_callback(database.pool.aclose)
     if not migrated:
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
     return database

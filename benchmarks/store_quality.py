@@ -54,7 +54,7 @@ async def main(names: list[str]) -> None:
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
-        stack.push_async_callback(database.pool.close)
+        stack.push_async_callback(database.pool.aclose)
         models = StoreModels()
         stack.push_async_callback(models.aclose)
         bench = Bench(database, models, secrets.token_hex(32))

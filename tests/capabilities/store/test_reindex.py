@@ -125,7 +125,7 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     assert await value(empty_dsn, length) == LOCAL_DIMENSIONS
     pool = await connect(empty_dsn, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-    await pool.close()
+    await pool.aclose()
 
 
 async def test_what_was_written_while_search_was_off_is_found_after_it_is_switched_on(

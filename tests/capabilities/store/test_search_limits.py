@@ -253,7 +253,7 @@ async def test_a_search_without_a_database_is_told_as_trouble_of_the_search(stor
         with pytest.raises(SearchBackendError) as raised:
             await searched.search(caller)
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
-    await database.pool.close()
+    await database.pool.aclose()
 
 
 async def _refused() -> Any:

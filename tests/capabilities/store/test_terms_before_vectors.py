@@ -18,7 +18,7 @@ from armarium.capabilities.store.index.worker import work
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import SearchSettings
-from support.outbox import clear_jobs, enqueue, set_job, statuses
+from support.outbox import claim_jobs, clear_jobs, enqueue, set_job, statuses
 from support.stored_files import StoredFiles, WordVectors
 from support.waiting import eventually
 
@@ -154,7 +154,7 @@ async def test_workers_that_end_between_the_stages_leave_the_vectors_to_the_next
 
 async def test_a_crash_between_the_stages_is_made_good(place: Place) -> None:
     job_id = await place.write("/a", "the windmill turns")
-    [job] = await place.outbox().claim("words", 10)
+    [job] = await claim_jobs(place.outbox(), "words", 10)
     await place.index.write_terms(job.scope, job.path)
     # Nothing more is heard of that worker.
     place.model.let_go.set()

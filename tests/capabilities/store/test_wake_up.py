@@ -19,7 +19,7 @@ async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
     opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.pool.close()
+    await opened.pool.aclose()
 
 
 async def listeners(database: StoreDatabase) -> set[int]:
@@ -135,7 +135,7 @@ async def test_an_unreachable_database_ends_neither_notifying_nor_listening(
     database: StoreDatabase, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"postgresql://armarium@/armarium?host={tmp_path_factory.mktemp('none')}"
-    await database.pool.close()
+    await database.pool.aclose()
     wake_up = SharedWakeUp(database, nowhere)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wake_up.notify_others)

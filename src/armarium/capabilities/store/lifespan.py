@@ -138,7 +138,7 @@ async def open_resources(
             pooler=settings.effective_pooler,
         )
         database = StoreDatabase(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
-        stack.push_async_callback(pool.close)
+        stack.push_async_callback(pool.aclose)
         await migrate(pool, dimensions=settings.dimensions)
         embedding, rerank = settings.embedding, settings.search.rerank
         models = StoreModels(

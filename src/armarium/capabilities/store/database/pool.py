@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Protocol, cast
@@ -47,8 +47,6 @@ class Connection(Protocol):
 
     def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]: ...
 
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None: ...
-
     def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]: ...
 
     def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]: ...
@@ -56,6 +54,10 @@ class Connection(Protocol):
     def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]: ...
 
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[[object], None]) -> None: ...
 
     def is_in_transaction(self) -> bool: ...
 
@@ -157,7 +159,7 @@ class Pool:
                 return connection
         return None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait until all connections are returned, then close them. After a timeout, connections in use are terminated.
         No connection can be acquired afterwards."""
         with anyio.move_on_after(_CLOSE_TIMEOUT_S):

@@ -143,8 +143,8 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
             hint=_OWN_THEM if isinstance(error, asyncpg.InsufficientPrivilegeError) else _DO_NOT_FIT,
             private={"error": str(error)},
         ) from error
-    note = "INSERT INTO armarium_store_schema (number, name) VALUES ($1, $2)"
-    await connection.executemany(note, [(number, name) for number, name, _ in missing])
+    note = "INSERT INTO armarium_store_schema (number, name) SELECT * FROM unnest($1::int[], $2::text[])"
+    await connection.execute(note, [number for number, _, _ in missing], [name for _, name, _ in missing])
     await connection.execute(
         "INSERT INTO armarium_store_facts VALUES ('dimensions', $1) ON CONFLICT DO NOTHING", str(dimensions)
     )

@@ -84,19 +84,15 @@ class Outbox:
         # tenants.
         self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
 
-    async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
+    async def claim(
+        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
+    ) -> tuple[list[IndexJob], float | None]:
         """Claim the due jobs of at most `batch` paths that no worker has in this stage, one job for each path.
 
         Tenants take turns: the batch is divided among the next tenants with jobs, the oldest jobs of each first. The
-        result is in processing order, one job of each tenant after the other. Tenants in `skip` are skipped.
+        jobs are in processing order, one of each tenant after the other. Tenants in `skip` are skipped. If there is
+        nothing to claim, the second value is the seconds until the next job is due, if known.
         """
-        jobs, _ = await self.claim_or_wait(stage, batch, skip=skip)
-        return jobs
-
-    async def claim_or_wait(
-        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
-    ) -> tuple[list[IndexJob], float | None]:
-        """Like `claim`; if there is nothing to claim, also the seconds until the next job is due, if known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
         how = (stage, batch, claim, self.lease_s, after, list(skip))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
@@ -25,12 +24,6 @@ _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-class _ListeningConnection(Connection, Protocol):
-    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
-
-    def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 
 class WakeUp:
@@ -101,9 +94,9 @@ class SharedWakeUp(WakeUp):
             finally:
                 connection.terminate()
 
-    async def _connect(self) -> _ListeningConnection:
+    async def _connect(self) -> Connection:
         connection = cast(
-            _ListeningConnection,
+            Connection,
             await cast(Any, asyncpg).connect(
                 self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
             ),
@@ -120,13 +113,9 @@ class SharedWakeUp(WakeUp):
             self.wake()
 
 
-async def _until_broken(connection: _ListeningConnection) -> None:
+async def _until_broken(connection: Connection) -> None:
     broken = anyio.Event()
-
-    def on_termination(_connection: object) -> None:
-        broken.set()
-
-    connection.add_termination_listener(on_termination)
+    connection.add_termination_listener(lambda _connection: broken.set())
     while not broken.is_set() and not connection.is_closed():
         with anyio.move_on_after(_PROBE_INTERVAL_S):
             await broken.wait()

@@ -130,7 +130,7 @@ class _WorkerPool:
                 try:
                     # Shielded: a cancelled claim would leave jobs claimed by nobody until their lease expires.
                     with anyio.fail_after(_CLAIM_TIMEOUT_S, shield=True):
-                        jobs, next_due_s = await self.outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
+                        jobs, next_due_s = await self.outbox.claim(queue.stage, queue.batch, skip=others)
                         queue.claimed.update((job, Claim()) for job in jobs)
                 except (*RECOVERABLE_ERRORS, TimeoutError) as error:
                     _log.warning("claiming jobs failed", extra={"error": type(error).__name__})

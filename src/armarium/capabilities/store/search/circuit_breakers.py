@@ -19,19 +19,15 @@ class CallerCircuitBreakers:
     """Counts consecutive failures of a service for each caller separately, since each caller sends their own key and
     texts: requests of one caller may fail while those of others succeed."""
 
-    def __init__(
-        self, failures: int = _FAILURES, open_s: float = _OPEN_S, now: Callable[[], float] | None = None
-    ) -> None:
-        self._failures = failures
-        self._open_s = open_s
-        self._now = now or anyio.current_time
+    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
+        self._now = now
         self._services: OrderedDict[str, GuardedService] = OrderedDict()
         """State of the callers that have calls in progress or recent failures; the most recent caller comes last."""
 
     @contextmanager
     def attempt(self, tenant: str) -> Generator[Attempt]:
         """Call the service in the block if the attempt is admitted, and set `attempt.failed` if it fails."""
-        service = self._services.get(tenant) or GuardedService(self._failures, self._open_s, self._now)
+        service = self._services.get(tenant) or GuardedService(_FAILURES, _OPEN_S, self._now)
         self._remember(tenant, service)
         with service.attempt() as attempt:
             yield attempt

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
-import anyio
+from contextlib import AbstractAsyncContextManager
 
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
@@ -33,8 +30,7 @@ class SearchAdmission:
         self._searches = FairSemaphore(sys.maxsize, each=settings.concurrent_per_caller)
         self._statements = FairSemaphore(statements, each=max(1, statements - 1))
 
-    @asynccontextmanager
-    async def search(self, tenant: str) -> AsyncGenerator[None]:
+    def search(self, tenant: str) -> AbstractAsyncContextManager[None]:
         """Admit one search of a caller. Raises RATE_LIMITED if too many wait, or if it waits too long."""
         refusal = RateLimited(
             f"a caller has at most {self._settings.concurrent_per_caller} concurrent searches",
@@ -43,27 +39,9 @@ class SearchAdmission:
         )
         if self._searches.waiting(tenant) >= self._settings.waiting_per_caller:
             raise refusal
-        async with self._admitted(self._searches, tenant, refusal):
-            yield
+        return self._searches.held(tenant, timeout_s=self._settings.wait_ms / 1000, refusal=refusal)
 
-    @asynccontextmanager
-    async def statement(self, tenant: str) -> AsyncGenerator[None]:
+    def statement(self, tenant: str) -> AbstractAsyncContextManager[None]:
         """Admit one statement of a search, in turn among all callers. Raises RESOURCE_BUSY after a timeout."""
         refusal = SearchesBusy("too many searches are running", hint="try again in a moment")
-        async with self._admitted(self._statements, tenant, refusal):
-            yield
-
-    @asynccontextmanager
-    async def _admitted(
-        self, semaphore: FairSemaphore, tenant: str, refusal: RateLimited | ResourceBusy
-    ) -> AsyncGenerator[None]:
-        if not semaphore.acquire_nowait(tenant):
-            try:
-                with anyio.fail_after(self._settings.wait_ms / 1000):
-                    await semaphore.acquire(tenant)
-            except TimeoutError:
-                raise refusal from None
-        try:
-            yield
-        finally:
-            semaphore.release(tenant)
+        return self._statements.held(tenant, timeout_s=self._settings.wait_ms / 1000, refusal=refusal)
