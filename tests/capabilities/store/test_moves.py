@@ -15,7 +15,7 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import work
+from armarium.capabilities.store.index.worker import WorkerPool
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import SearchSettings
@@ -73,10 +73,8 @@ class Moves:
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
         async def run() -> None:
-            await work(
-                self.outbox(), self.index, None, self.wake_up,
-                workers=2, batch=20, poll_s=NEVER_S,
-            )  # fmt: skip
+            pool = WorkerPool(self.outbox(), self.index, None, self.wake_up)
+            await pool.run(workers=2, batch=20, poll_s=NEVER_S)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)

@@ -80,7 +80,7 @@ async def test_a_place_is_kept_when_no_connection_can_be_made() -> None:
     async def refused() -> Connection:
         raise ConnectionRefusedError
 
-    pool = Pool(refused, 1)
+    pool = Pool(refused, 1, timeout_s=5.0)
     for _ in range(3):
         with pytest.raises(CONNECTION_ERRORS):
             await pool.acquire()

@@ -18,7 +18,6 @@ from armarium.capabilities.store.errors import RateLimited, ResourceBusy, Search
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Chunks, Scope
-from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
 from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch
 from armarium.capabilities.store.search.limits import SearchAdmission, statements_at_once
 from armarium.capabilities.store.settings import SearchSettings
@@ -67,8 +66,7 @@ class Searched:
             self.models,
             settings or SearchSettings(),
             on_rerank_failure=self._rerank_failed,
-            embedding=CallerCircuitBreakers(now=lambda: self.now_s),
-            reranking=CallerCircuitBreakers(now=lambda: self.now_s),
+            now=lambda: self.now_s,
             **options,
         )
 

@@ -18,7 +18,7 @@ from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.index.file_index import TermsWritten
 from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import Observers, work
+from armarium.capabilities.store.index.worker import Observers, WorkerPool
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ArmariumError
@@ -113,16 +113,8 @@ class Crew:
         outbox = Outbox(self.database, lease_s=lease_s, retry_max=retry_max, retry_backoff_s=backoff_s)
 
         async def run() -> None:
-            await work(
-                outbox,
-                index,
-                credentials,
-                self.wake_up,
-                workers=workers,
-                batch=5,
-                poll_s=poll_s,
-                observers=observers,
-            )
+            pool = WorkerPool(outbox, index, credentials, self.wake_up, observers or Observers())
+            await pool.run(workers=workers, batch=5, poll_s=poll_s)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)

@@ -98,7 +98,7 @@ class StoreDatabase:
             # A statement is two messages, and outside a transaction a pooler may send each to another session.
             async with self._transaction() as connection:
                 return await connection.fetch(statement, *arguments)
-        deadline = self._deadline()
+        deadline = time.monotonic() + self.pool.timeout_s
         connection = await self._acquire()
         try:
             rows = await connection.fetch(statement, *arguments, timeout=_remaining(deadline))
@@ -167,7 +167,7 @@ class StoreDatabase:
 
     @asynccontextmanager
     async def _transaction(self, *setup: str, begin: str | None = None) -> AsyncGenerator[Connection]:
-        deadline = self._deadline()
+        deadline = time.monotonic() + self.pool.timeout_s
         connection = await self._acquire()
         try:
             await connection.execute("; ".join((begin or self.pool.begin, *setup)), timeout=_remaining(deadline))
@@ -188,16 +188,12 @@ class StoreDatabase:
         except CONNECTION_ERRORS as error:
             raise _unavailable(error) from error
 
-    def _deadline(self) -> float | None:
-        return None if self.pool.timeout_s is None else time.monotonic() + self.pool.timeout_s
-
     async def _roll_back(self, connection: Connection, error: BaseException) -> None:
         """Roll back, also after cancellation. A connection that fails to roll back is closed."""
         if isinstance(error, TimeoutError):
             terminate(connection)
             return
-        timeout_s = min(_ROLLBACK_TIMEOUT_S, self.pool.timeout_s or _ROLLBACK_TIMEOUT_S)
-        with anyio.move_on_after(timeout_s, shield=True) as waiting:
+        with anyio.move_on_after(min(_ROLLBACK_TIMEOUT_S, self.pool.timeout_s), shield=True) as waiting:
             try:
                 await connection.execute("ROLLBACK")
             except (*CONNECTION_ERRORS, asyncpg.PostgresError):
@@ -225,9 +221,9 @@ def _unavailable(error: Exception) -> ResourceBusy:
     return ResourceBusy("the database does not answer", hint=hint)
 
 
-def _remaining(deadline: float | None) -> float | None:
+def _remaining(deadline: float) -> float:
     """The remaining seconds, at least a minimum, so that an acquired connection is always tried once."""
-    return None if deadline is None else max(_MIN_WAIT_S, deadline - time.monotonic())
+    return max(_MIN_WAIT_S, deadline - time.monotonic())
 
 
 def lock_key(scope: Scope) -> int:

@@ -80,33 +80,21 @@ class SharedWakeUp(WakeUp):
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                connection = await self._connect()
+                connection: Connection = await cast(Any, asyncpg).connect(
+                    self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
+                )
+                try:
+                    await connection.add_listener(CHANNEL, self._on_notification)
+                    delay_s = _FIRST_DELAY_S
+                    # Notifications may have been lost while no connection listened.
+                    self.wake()
+                    await _until_broken(connection)
+                finally:
+                    connection.terminate()
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 _log.warning("LISTEN for new jobs failed", extra={"error": type(error).__name__})
                 await anyio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 only spreads the load
                 delay_s = min(delay_s * 2, _MAX_DELAY_S)
-                continue
-            delay_s = _FIRST_DELAY_S
-            try:
-                # Notifications may have been lost while no connection listened.
-                self.wake()
-                await _until_broken(connection)
-            finally:
-                connection.terminate()
-
-    async def _connect(self) -> Connection:
-        connection = cast(
-            Connection,
-            await cast(Any, asyncpg).connect(
-                self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
-            ),
-        )
-        try:
-            await connection.add_listener(CHANNEL, self._on_notification)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
     def _on_notification(self, _connection: object, _pid: int, _channel: str, sender: str) -> None:
         if sender != self._sender:

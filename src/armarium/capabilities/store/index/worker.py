@@ -60,43 +60,29 @@ class Observers:
     """Length of the queue, reported periodically."""
 
 
-async def work(
-    outbox: Outbox,
-    index: FileIndex,
-    credentials: Credentials | None,
-    wake_up: SharedWakeUp,
-    *,
-    workers: int,
-    batch: int,
-    poll_s: float,
-    observers: Observers | None = None,
-) -> None:
-    """Run jobs until cancelled, embedding `workers` files at a time; with 0 workers, only report the queue's length.
-    Unfinished jobs return to the queue at the end. With `credentials`, the model needs the caller's key.
-
-    Each job has two stages, and each stage has its own queue, so that lexical search finds new text however many
-    vectors are pending. A job that needs vectors enters the second stage when its terms are written, and works with the
-    content the file has then.
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    """Runs index jobs. Each job has two stages, and each stage has its own queue, so that lexical search finds new text
+    however many vectors are pending. A job that needs vectors enters the second stage when its terms are written, and
+    works with the content the file has then.
 
     A retryable error, a missing key and an unexpected error reschedule a job with a growing delay. A permanent refusal
     by the provider of the model (an invalid key or request) fails the job at once, because a retry would fail again at
     the caller's cost. The next write of the file creates a new job.
     """
-    pool = _WorkerPool(outbox, index, credentials, wake_up, observers or Observers())
-    await pool.run(workers, batch, poll_s)
 
-
-@dataclass(frozen=True, slots=True)
-class _WorkerPool:
     outbox: Outbox
     index: FileIndex
     credentials: Credentials | None
+    """Where callers' keys are, if the model needs them."""
     wake_up: SharedWakeUp
-    observers: Observers
+    observers: Observers = Observers()
     vectors_wake_up: WakeUp = field(default_factory=WakeUp)
     stages: list[StageQueue] = field(default_factory=list[StageQueue])
 
-    async def run(self, workers: int, batch: int, poll_s: float) -> None:
+    async def run(self, *, workers: int, batch: int, poll_s: float) -> None:
+        """Run jobs until cancelled, embedding `workers` files at a time; with 0, only report the length of the queue.
+        Unfinished jobs return to the queue at the end."""
         if workers:
             term_slots = FairSemaphore(_TERM_JOBS, each=_TERM_JOBS_PER_TENANT)
             vector_slots = FairSemaphore(workers, each=workers)

@@ -17,8 +17,7 @@ from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Chunks
-from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
-from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy
+from armarium.capabilities.store.search.limits import CallerCircuitBreakers, SearchAdmission, SearchesBusy
 from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
 from armarium.capabilities.store.settings import SearchSettings
 from armarium.providers.errors import ProviderError
@@ -41,8 +40,7 @@ class FileSearch:
         statements: int = 4,
         narrow: float = 0.25,
         on_rerank_failure: Callable[[], None] = lambda: None,
-        embedding: CallerCircuitBreakers | None = None,
-        reranking: CallerCircuitBreakers | None = None,
+        now: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._database = database
         self._models = models
@@ -50,8 +48,8 @@ class FileSearch:
         self._narrow = narrow
         self._admission = SearchAdmission(settings, statements=statements)
         self._on_rerank_failure = on_rerank_failure
-        self._embedding = embedding or CallerCircuitBreakers()
-        self._reranking = reranking or CallerCircuitBreakers()
+        self._embedding = CallerCircuitBreakers(now)
+        self._reranking = CallerCircuitBreakers(now)
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
