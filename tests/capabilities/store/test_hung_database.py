@@ -73,7 +73,7 @@ async def setup(port: int, tenant: str) -> AsyncGenerator[Setup]:
         dsn = f"postgresql://armarium@127.0.0.1:{proxy.port}/armarium"
         slow = await connect(dsn, size=1)
         await migrate(slow, dimensions=LOCAL_DIMENSIONS)
-        await slow.close()
+        await slow.aclose()
         pool = await connect(dsn, size=2, timeout_s=TIMEOUT_S)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         files = Files(database, tenant)

@@ -155,7 +155,7 @@ async def test_no_session_is_left_with_a_tenant_or_a_prepared_statement(
 ) -> None:
     await Files(servers[0], tenant).put("/a")
     for _ in range(SESSIONS * 2):
-        async with servers[0].connection() as connection, connection.transaction():
+        async with servers[0].pool.connection() as connection, connection.transaction():
             assert not await connection.fetchval("SELECT current_setting('armarium.tenant', true)")
             assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
 
