@@ -234,7 +234,7 @@ async def test_jitter_takes_at_most_half_of_the_wait(database: StoreDatabase, te
 
 async def test_a_job_that_cannot_succeed_fails_at_once(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    assert await outbox.fail(await claimed(outbox), "OPENAI_AUTH") == "failed"
+    assert await outbox.retry(await claimed(outbox), "OPENAI_AUTH", permanent=True) == "failed"
     assert (await job_row(database, job_id))["error_code"] == "OPENAI_AUTH"
 
 
@@ -273,7 +273,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing(
     job = await claimed(outbox)
     assert await outbox.done(lost) is None
     assert await outbox.retry(lost, "X") == "lost"
-    assert await outbox.fail(lost, "X") == "lost"
+    assert await outbox.retry(lost, "X", permanent=True) == "lost"
     await outbox.release([lost])
     assert await outbox.renew([lost, job]) == {job}
     assert (await job_row(database, job_id))["worker"] == job.claim
@@ -307,7 +307,7 @@ async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: St
 async def test_the_depth_of_the_queue(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     other = secrets.token_hex(32)
     await enqueue(database, other, "/x")
-    await outbox.fail(await claimed(outbox), "X")
+    await outbox.retry(await claimed(outbox), "X", permanent=True)
     for n in range(3):
         await enqueue(database, tenant, f"/{n}")
     done, _ = await claim_jobs(outbox, "words", 2)
@@ -330,7 +330,7 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
     assert await outbox.unused(b) == []
     await set_job(database, b.id, "available_at = now()")
     b = await claimed(outbox)
-    await outbox.fail(b, "X")
+    await outbox.retry(b, "X", permanent=True)
     assert await outbox.unused(b) == ["shared"]
 
 

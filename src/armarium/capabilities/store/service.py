@@ -31,6 +31,7 @@ from armarium.capabilities.store.validation import (
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
+from armarium.retrieval.sources import Collection
 
 
 @dataclass(slots=True)
@@ -119,8 +120,8 @@ class Store:
         self._on_search(time.perf_counter() - started)
         return found
 
-    async def indexed_projects(self, call: Call) -> list[listings.IndexedProject]:
-        """The caller's projects that contain indexed files."""
+    async def indexed_projects(self, call: Call) -> list[Collection]:
+        """The caller's projects that contain indexed files, as collections to search."""
         return await listings.indexed_projects(self._database, self._admitted_tenant(call))
 
     async def write(self, call: Call, args: arguments.WriteArgs) -> Written:

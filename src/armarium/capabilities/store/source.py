@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from armarium.capabilities.store.model import Chunk
 from armarium.capabilities.store.service import Store
 from armarium.foundation.refs import FileRef
-from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection, SourceHit
 
@@ -21,17 +20,7 @@ class StoreSource:
         self._store = store
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """The projects that contain indexed files."""
-        return [
-            Collection(
-                f"{self.kind}:{project.name}",
-                project.name,
-                documents=project.files,
-                chunks=project.chunks,
-                last_indexed=timestamp(project.indexed_at),
-            )
-            for project in await self._store.indexed_projects(call)
-        ]
+        return await self._store.indexed_projects(call)
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
         project = collection.removeprefix(f"{self.kind}:")

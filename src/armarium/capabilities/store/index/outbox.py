@@ -121,19 +121,14 @@ class Outbox:
         how = (tenant, job.id, job.claim, list(job.superseded))
         return bool(await self._database.fetch_in_transaction(tenant, _SQL["advance"], *how))
 
-    async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
-        """Retry the job later, or mark it as failed after the last retry."""
+    async def retry(
+        self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0, permanent: bool = False
+    ) -> Outcome:
+        """Retry the job later, or mark it as failed after the last retry, or at once if the error is `permanent`."""
         # Half of the delay is random, so that jobs that failed together are not retried together.
         wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
-        return await self._reschedule(job, error_code, self._retry_max, max(wait_s, not_before_s))
-
-    async def fail(self, job: IndexJob, error_code: str) -> Outcome:
-        """Mark the job as failed without a retry."""
-        return await self._reschedule(job, error_code, 0, 0.0)
-
-    async def _reschedule(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
-        tenant = job.scope.apikey_hash
-        how = (job.id, job.claim, error_code, retry_max, wait_s)
+        tenant, retry_max = job.scope.apikey_hash, 0 if permanent else self._retry_max
+        how = (job.id, job.claim, error_code, retry_max, max(wait_s, not_before_s))
         rows = await self._database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
         return rows[0]["status"] if rows else "lost"
 

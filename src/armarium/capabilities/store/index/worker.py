@@ -16,7 +16,7 @@ from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox
 from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
 from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
@@ -202,11 +202,14 @@ class WorkerPool:
     async def _finish(self, job: IndexJob, error: ArmariumError | None) -> None:
         if error is None:
             await self.outbox.done(job)
-        elif isinstance(error, ProviderError) and not error.retryable:
-            _log_outcome(job, error, await self.outbox.fail(job, error.code))
         else:
-            delay_s = error.retry_after_s if isinstance(error, ProviderError) else None
-            _log_outcome(job, error, await self.outbox.retry(job, error.code, not_before_s=delay_s or 0.0))
+            of_provider = isinstance(error, ProviderError)
+            delay_s = error.retry_after_s if of_provider else None
+            permanent = of_provider and not error.retryable
+            outcome = await self.outbox.retry(job, error.code, not_before_s=delay_s or 0.0, permanent=permanent)
+            facts = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count}
+            level = logging.ERROR if outcome == "failed" else logging.INFO
+            _log.log(level, "a file could not be indexed", extra=facts | {"outcome": outcome})
         if self.credentials is not None:
             for reference in await self.outbox.unused(job):
                 await self.credentials.discard(reference)
@@ -255,9 +258,3 @@ async def _key_for(job: IndexJob, credentials: Credentials) -> str:
         if (key := await credentials.take(reference, job.scope)) is not None:
             return key
     raise CredentialMissing("the stored key of the caller has expired", hint="write the file again")
-
-
-def _log_outcome(job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
-    level = logging.ERROR if outcome == "failed" else logging.INFO
-    extra = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
-    _log.log(level, "a file could not be indexed", extra=extra)
