@@ -94,7 +94,7 @@ async def fill(database: StoreDatabase, jobs: int) -> None:
     async with database.write_transaction(ALL_TENANTS) as connection:
         await connection.execute("TRUNCATE mcp_file_index_jobs")
         await connection.execute(FILL, tenants, jobs)
-    async with database.connection() as connection:
+    async with database.pool.connection() as connection:
         # What autovacuum does within a minute; the plain queue needs it.
         await connection.execute("VACUUM ANALYZE mcp_file_index_jobs")
 
@@ -154,7 +154,8 @@ def from_outbox(database: StoreDatabase) -> Claim:
     )
 
     async def claim() -> list[int]:
-        return [job.id for job in await outbox.claim("words", SETTINGS.batch_size)]
+        jobs, _ = await outbox.claim("words", SETTINGS.batch_size)
+        return [job.id for job in jobs]
 
     return claim
 
@@ -183,7 +184,7 @@ async def together(workers: int, work: Callable[[], Awaitable[None]]) -> None:
 async def opened(stack: AsyncExitStack, dsn: str, *, migrated: bool = False) -> StoreDatabase:
     pool = await connect(dsn, size=POOL_SIZE)
     database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
-    stack.push_async_callback(database.aclose)
+    stack.push_async_callback(database.pool.aclose)
     if not migrated:
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
     return database

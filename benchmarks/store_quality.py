@@ -54,7 +54,7 @@ async def main(names: list[str]) -> None:
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
-        stack.push_async_callback(database.aclose)
+        stack.push_async_callback(database.pool.aclose)
         models = StoreModels()
         stack.push_async_callback(models.aclose)
         bench = Bench(database, models, secrets.token_hex(32))
@@ -110,7 +110,7 @@ async def quality(bench: Bench, judged: JudgedSet, paths: dict[str, str], weight
     rankings: list[list[str]] = []
     for _, text in judged.queries:
         found = await search.search(bench.tenant, judged.name, text.strip()[:MAX_QUERY_LENGTH], "", CHUNKS, None)
-        rankings.append([paths[path] for path in dict.fromkeys(entry.file_path for entry in found.chunks)])
+        rankings.append([paths[path] for path in dict.fromkeys(chunk["file_path"] for chunk in found["chunks"])])
     return round(measured(rankings, [judged.grades[name] for name, _ in judged.queries]).ndcg_10, 4)
 
 

@@ -83,7 +83,7 @@ async def main(cheap: CheapVectors) -> None:
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
-        stack.push_async_callback(database.aclose)
+        stack.push_async_callback(database.pool.aclose)
         models = StoreModels(local=embedder)
         stack.push_async_callback(models.aclose)
         bench = Bench(database, embedder, models, Prose(SEED))
@@ -142,7 +142,7 @@ async def fill(bench: Bench, tenant: str, passages: int) -> dict[str, Any]:
 
 async def analyze(database: StoreDatabase) -> None:
     """What autovacuum does within a minute in a database that lives longer than this one."""
-    async with database.connection() as connection:
+    async with database.pool.connection() as connection:
         await connection.execute("VACUUM ANALYZE")
 
 
@@ -182,7 +182,10 @@ async def compared_with_scan(bench: Bench, tenant: str) -> dict[str, Any]:
         tenth = numpy.partition(nearness, -10)[-10]
         peers.append(time.perf_counter() - started)
         found = await by_vectors.search(tenant, PROJECT, question, "", 10, None)
-        right += sum(nearness[place[entry.file_path, entry.start]] >= tenth - 1e-5 for entry in found.chunks)
+        right += sum(
+            nearness[place[chunk["file_path"], chunk["file_seek_start_bytes"]]] >= tenth - 1e-5
+            for chunk in found["chunks"]
+        )
         ours.append(await nearest_s(bench, tenant, vector))
     ours_ms, peer_ms = (round(sorted(each)[len(each) // 2] * 1000, 3) for each in (ours, peers))
     return {

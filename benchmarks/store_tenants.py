@@ -89,7 +89,7 @@ async def main() -> None:
         dsn = await stack.enter_async_context(embedded_postgres(scratch / "data"))
         pool = await connect(dsn, size=2)
         await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-        await pool.close()
+        await pool.aclose()
         rows: list[dict[str, Any]] = []
         there = 0
         for size in SIZES:

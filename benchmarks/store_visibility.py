@@ -150,8 +150,8 @@ async def found_after_ms(store: Store, word: str, path: str) -> float:
     started = time.perf_counter()
     with anyio.fail_after(PATIENCE_S):
         while not any(
-            chunk.file_path == path and word in chunk.content
-            for chunk in (await store.find_chunks(CALL, PROJECT, word, path)).chunks
+            chunk["file_path"] == path and word in chunk["chunk_content"]
+            for chunk in (await store.find_chunks(CALL, PROJECT, word, path))["chunks"]
         ):
             waited_s = time.perf_counter() - started
             await anyio.sleep(max(BETWEEN_TRIES_S, SHARE_OF_WAIT * waited_s))

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
+from armarium.capabilities.store.index.outbox import IndexJob, Outbox, Stage
+
+
+async def claim_jobs(outbox: Outbox, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
+    """The jobs that a worker claims now."""
+    jobs, _ = await outbox.claim(stage, batch, skip=skip)
+    return jobs
 
 
 async def clear_jobs(database: StoreDatabase) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.model import ChunkEntry, Scope
-from armarium.capabilities.store.search.file_search import SearchResult
+from armarium.capabilities.store.model import Chunk, Chunks, Scope
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.tools import TOOLS
@@ -26,14 +25,27 @@ class FoundNothing:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
-        self.found: list[ChunkEntry] = []
+        self.found: list[Chunk] = []
         self.notice: str | None = None
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> SearchResult:
+    ) -> Chunks:
         self.asked.append((tenant, project, query, path_prefix, limit, key))
-        return SearchResult(self.found, self.notice)
+        answer: Chunks = {"chunks": self.found}
+        return answer if self.notice is None else {**answer, "notice": self.notice}
+
+
+def stored_chunk(project: str, path: str, start: int, end: int, content: str, score: float) -> Chunk:
+    """A chunk as a search returns it."""
+    return {
+        "file_path": path,
+        "file_seek_start_bytes": start,
+        "file_seek_end_bytes": end,
+        "chunk_content": content,
+        "score": score,
+        "project": project,
+    }
 
 
 class _RecordedCredentials:

@@ -26,7 +26,7 @@ def store_dsn() -> Iterator[str]:
 async def _migrated(dsn: str) -> None:
     pool = await connect(dsn, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-    await pool.close()
+    await pool.aclose()
 
 
 @pytest.fixture
@@ -40,4 +40,4 @@ async def database(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """An open database that waits half a second for locks."""
     opened = StoreDatabase(await connect(store_dsn, size=8), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.aclose()

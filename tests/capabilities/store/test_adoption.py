@@ -163,7 +163,7 @@ async def filled(contract_dsn: str, tenant: str) -> AsyncGenerator[StoreDatabase
     await migrated(contract_dsn)
     opened = StoreDatabase(await connect(contract_dsn, size=2), lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.aclose()
 
 
 async def migrated(dsn: str) -> None:
@@ -171,7 +171,7 @@ async def migrated(dsn: str) -> None:
     try:
         await migrate(pool, dimensions=LOCAL_DIMENSIONS)
     finally:
-        await pool.close()
+        await pool.aclose()
 
 
 def doctor(dsn: str, directory: Path) -> dict[str, CheckResult]:
@@ -258,7 +258,7 @@ async def test_an_index_without_files_is_taken_over_as_well(contract_dsn: str, t
     pool = await connect(contract_dsn, size=2)
     opened = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
     await Files(opened, tenant).put("/a")
-    await opened.aclose()
+    await opened.pool.aclose()
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ async def taken_over(dsn: str, tenant: str) -> AsyncGenerator[Files]:
     try:
         yield Files(opened, tenant)
     finally:
-        await opened.aclose()
+        await opened.pool.aclose()
 
 
 async def test_a_policy_that_was_there_shows_no_row_to_other_tenants(contract_dsn: str, tenant: str) -> None:

@@ -24,7 +24,7 @@ async def callers(store_dsn: str, tenant: str) -> AsyncGenerator[list[Files]]:
     ]
     yield [Files(server, tenant, PATIENT) for server in servers for _ in range(2)]
     for server in servers:
-        await server.aclose()
+        await server.pool.aclose()
 
 
 async def test_no_append_is_lost_and_all_agree_on_the_order(callers: list[Files]) -> None:

@@ -66,7 +66,7 @@ class Place:
         for name in killed:
             os.kill(self.servers[name].pid, signal.SIGKILL)
         if kind in ("supervisor", "everything"):
-            _kill_named_in(self.home.supervisor_lock)
+            _kill_named_in(self.home.lock_path("keeper"))
         if kind in ("database", "everything"):
             _kill_named_in(self.home.data / "postmaster.pid")
         for name in killed:
@@ -89,7 +89,10 @@ class Place:
         """The database ends behind its last user."""
 
         async def quiet() -> bool:
-            with open_lock(self.home.supervisor_lock) as supervisor, open_lock(self.home.server_lock) as database:
+            with (
+                open_lock(self.home.lock_path("keeper")) as supervisor,
+                open_lock(self.home.lock_path("server")) as database,
+            ):
                 return supervisor.take() and database.take()
 
         await eventually(quiet, what="no process of the database is left")

@@ -81,7 +81,7 @@ async def _fresh(dsn: str) -> str:
     fresh = dsn.replace("/armarium?", "/fresh?")
     pool = await connect(fresh, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-    await pool.close()
+    await pool.aclose()
     return fresh
 
 

@@ -96,7 +96,7 @@ class Place:
 
     def supervisor(self) -> psutil.Process:
         """The supervisor that runs now."""
-        return self._process(self.home.supervisor_lock)
+        return self._process(self.home.lock_path("keeper"))
 
     def server(self) -> psutil.Process:
         """The first process of the server that runs now."""
@@ -111,7 +111,7 @@ class Place:
         """Whether no supervisor and no process of a server is left."""
         if not self.home.root.exists():
             return True
-        with open_lock(self.home.supervisor_lock) as supervisor, open_lock(self.home.server_lock) as server:
+        with open_lock(self.home.lock_path("keeper")) as supervisor, open_lock(self.home.lock_path("server")) as server:
             return supervisor.take() and server.take()
 
     def clear(self) -> None:
@@ -312,10 +312,10 @@ def test_who_comes_while_the_server_stops_gets_the_next_one(place: Place) -> Non
     server.suspend()
     try:
         first.leave()
-        with open_lock(place.home.users_lock) as users:
+        with open_lock(place.home.lock_path("users")) as users:
             wait_until(lambda: not _could_join(users))
         newcomer = place.coming_user()
-        wait_until(lambda: _has_open(newcomer.process.pid, place.home.users_lock))
+        wait_until(lambda: _has_open(newcomer.process.pid, place.home.lock_path("users")))
     finally:
         server.resume()
     newcomer.hear()

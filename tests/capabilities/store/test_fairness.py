@@ -17,7 +17,7 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import work
+from armarium.capabilities.store.index.worker import WorkerPool
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import SearchSettings
 from support.outbox import clear_jobs
@@ -91,15 +91,8 @@ class Campaign:
         return Outbox(self.database, lease_s=LEASE_S, retry_max=1000, retry_backoff_s=0.01)
 
     async def work(self) -> None:
-        await work(
-            self.outbox(),
-            self._index,
-            None,
-            self._wake_up,
-            workers=2,
-            batch=BATCH,
-            poll_s=0.5,
-        )
+        pool = WorkerPool(self.outbox(), self._index, None, self._wake_up)
+        await pool.run(workers=2, batch=BATCH, poll_s=0.5)
 
     async def claim_and_die(self) -> None:
         """A worker that takes jobs and is not heard of any more."""
@@ -121,7 +114,7 @@ class Campaign:
 
     async def _found(self, tenant: str, word: str) -> bool:
         found = await self._search.search(tenant, PROJECT, word, "", 5, None)
-        return any(word in chunk.content for chunk in found.chunks)
+        return any(word in chunk["chunk_content"] for chunk in found["chunks"])
 
     async def until_empty(self) -> None:
         while await self.outbox().depth() != Depth(0, 0, 0):

@@ -73,14 +73,14 @@ async def setup(port: int, tenant: str) -> AsyncGenerator[Setup]:
         dsn = f"postgresql://armarium@127.0.0.1:{proxy.port}/armarium"
         slow = await connect(dsn, size=1)
         await migrate(slow, dimensions=LOCAL_DIMENSIONS)
-        await slow.close()
+        await slow.aclose()
         pool = await connect(dsn, size=2, timeout_s=TIMEOUT_S)
         database = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         files = Files(database, tenant)
         await patiently(files, "/a", "/d/1", "/d/2")
         yield Setup(proxy, database, dsn, files)
         proxy.resume()
-        await database.aclose()
+        await database.pool.aclose()
 
 
 async def patiently(files: Files, *paths: str) -> None:
@@ -166,7 +166,7 @@ async def test_a_backend_that_is_stopped_costs_the_call_no_more_than_the_timeout
     try:
         with anyio.fail_after(DEADLINE_S):
             # The connections that the pool keeps, whichever is used next.
-            async with setup.database.connection() as one, setup.database.connection() as other:
+            async with setup.database.pool.connection() as one, setup.database.pool.connection() as other:
                 stopped = [await each.fetchval("SELECT pg_backend_pid()") for each in (one, other)]
             for process in stopped:
                 os.kill(process, signal.SIGSTOP)
@@ -192,7 +192,7 @@ async def test_a_start_waits_for_a_database_that_comes_up_later(setup: Setup) ->
     async def start() -> None:
         pool = await connect(setup.dsn, size=2, timeout_s=TIMEOUT_S, wait_s=DEADLINE_S)
         opened.append("pool")
-        await pool.close()
+        await pool.aclose()
 
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
@@ -242,7 +242,7 @@ async def test_a_database_that_hangs_while_its_tables_are_made_ends_the_start(
                 await migrate(pool, dimensions=LOCAL_DIMENSIONS)
         assert proxy.stalled
         proxy.resume()
-        await pool.close()
+        await pool.aclose()
 
 
 async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Setup) -> None:
@@ -253,7 +253,7 @@ async def test_a_new_index_of_a_hung_database_ends_with_a_clear_error(setup: Set
             await plan_reindex(pool, dimensions=LOCAL_DIMENSIONS)
         assert setup.proxy.stalled
         setup.proxy.resume()
-        await pool.close()
+        await pool.aclose()
 
 
 async def test_tables_that_take_longer_than_the_timeout_are_made(setup: Setup) -> None:
@@ -261,7 +261,7 @@ async def test_tables_that_take_longer_than_the_timeout_are_made(setup: Setup) -
         pool = await connect(setup.dsn, size=2, timeout_s=START_TIMEOUT_S, wait_s=DEADLINE_S)
         async with schema_transaction(pool, dimensions=LOCAL_DIMENSIONS) as connection:
             await connection.execute(f"SELECT pg_sleep({START_TIMEOUT_S * 1.5})", timeout=DEADLINE_S)
-        await pool.close()
+        await pool.aclose()
 
 
 async def test_health_says_when_the_database_does_not_answer_and_when_it_does_again(port: int, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def behind(dsn: str) -> AsyncGenerator[tuple[StoreDatabase, LosesCommits]]
         pool = await connect(f"postgresql://armarium@127.0.0.1:{port}/armarium?sslmode=disable", size=2)
         opened = StoreDatabase(pool, lock_timeout_ms=5000, on_lock_wait=lambda seconds: None)
         yield opened, proxy
-        await opened.aclose()
+        await opened.pool.aclose()
         tasks.cancel_scope.cancel()
 
 

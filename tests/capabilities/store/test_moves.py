@@ -15,11 +15,11 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import work
+from armarium.capabilities.store.index.worker import WorkerPool
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import SearchSettings
-from support.outbox import clear_jobs, enqueue, last_job, set_job, statuses
+from support.outbox import claim_jobs, clear_jobs, enqueue, last_job, set_job, statuses
 from support.store_calls import Files
 from support.stored_files import WordVectors, index_file
 from support.waiting import eventually
@@ -46,7 +46,7 @@ class Moves:
 
     async def found(self, query: str) -> list[str]:
         found = await self._search.search(self.scope.apikey_hash, PROJECT, query, "", 20, None)
-        return sorted({chunk.file_path for chunk in found.chunks if query in chunk.content})
+        return sorted({chunk["file_path"] for chunk in found["chunks"] if query in chunk["chunk_content"]})
 
     async def stored_chunks(self) -> list[tuple[str, str]]:
         """Under which path each chunk stands, and what it says."""
@@ -73,10 +73,8 @@ class Moves:
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
         async def run() -> None:
-            await work(
-                self.outbox(), self.index, None, self.wake_up,
-                workers=2, batch=20, poll_s=NEVER_S,
-            )  # fmt: skip
+            pool = WorkerPool(self.outbox(), self.index, None, self.wake_up)
+            await pool.run(workers=2, batch=20, poll_s=NEVER_S)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
@@ -148,7 +146,7 @@ async def test_a_job_that_looked_before_the_rename_does_not_stand_in_for_the_mov
     await clear_jobs(moves.database)
     await enqueue(moves.database, moves.scope.apikey_hash, "/e/snow", project=PROJECT)
     outbox = moves.outbox()
-    (looked,) = await outbox.claim("words", 5)
+    (looked,) = await claim_jobs(outbox, "words", 5)
     await moves.index.write_terms(moves.scope, "/e/snow")
     await moves.rename("/d", "/e")
     async with moves.working():
@@ -225,7 +223,7 @@ async def test_one_key_serves_all_files_of_a_rename(database: StoreDatabase, ten
     kept = len(files.kept)
     await files.ok("rename", from_path="/d", to_path="/e")
     assert len(files.kept) == kept + 1
-    (job,) = [job for job in await moves.outbox().claim("words", 20) if job.operation == "MOVE"]
+    (job,) = [job for job in await claim_jobs(moves.outbox(), "words", 20) if job.operation == "MOVE"]
     assert await moves.index.follow(job.scope, job.path, job.references[0]) == 5
     assert {reference for operation, path, reference in await files.jobs() if path.startswith("/e/")} == {
         job.references[0]
@@ -277,7 +275,7 @@ async def dies_half_way(moves: Moves, monkeypatch: pytest.MonkeyPatch, many: int
         async with write_transaction(tenant) as connection:
             yield connection
 
-    (job,) = await moves.outbox().claim("words", 20)
+    (job,) = await claim_jobs(moves.outbox(), "words", 20)
     with monkeypatch.context() as patched:
         patched.setattr(moves.database, "write_transaction", dying)
         with pytest.raises(Died):

@@ -16,7 +16,7 @@ from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Stage
 from armarium.capabilities.store.model import Scope
-from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, set_job, statuses
+from support.outbox import claim_jobs, clear_jobs, enqueue, enqueue_many, job_row, set_job, statuses
 
 LEASE_S = 60.0
 BACKOFF_S = 100.0
@@ -35,7 +35,7 @@ async def outbox(database: StoreDatabase) -> AsyncGenerator[Outbox]:
 
 
 async def claimed(outbox: Outbox) -> IndexJob:
-    (job,) = await outbox.claim("words", 10)
+    (job,) = await claim_jobs(outbox, "words", 10)
     return job
 
 
@@ -59,18 +59,18 @@ async def test_a_claim_is_one_statement_which_leaves_no_tenant_in_the_session(st
     try:
         await clear_jobs(database)
         job_id = await enqueue(database, tenant, "/a")
-        async with database.connection() as connection:
+        async with database.pool.connection() as connection:
             asked: list[str] = []
             cast(Any, connection).add_query_logger(lambda record: asked.append(record.query))
-        assert [job.id for job in await outbox_of(database).claim("words", 10)] == [job_id]
-        async with database.connection() as connection:
+        assert [job.id for job in await claim_jobs(outbox_of(database), "words", 10)] == [job_id]
+        async with database.pool.connection() as connection:
             assert not await connection.fetchval("SELECT current_setting('armarium.tenant', true)")
         # Besides, the driver asks for types that are new to it.
         own = [query for query in asked if "mcp_file" in query or query.startswith(("BEGIN", "COMMIT"))]
         assert len(own) == 1, own
         await clear_jobs(database)
     finally:
-        await database.aclose()
+        await database.pool.aclose()
 
 
 async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(
@@ -78,9 +78,9 @@ async def test_the_jobs_of_a_tenant_are_claimed_oldest_first(
 ) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(5)]
     await set_job(database, ids[3], "available_at = now() - interval '1 hour'")
-    assert [job.id for job in await outbox.claim("words", 2)] == [ids[3], ids[0]]
-    assert [job.id for job in await outbox.claim("words", 10)] == [ids[1], ids[2], ids[4]]
-    assert await outbox.claim("words", 10) == []
+    assert [job.id for job in await claim_jobs(outbox, "words", 2)] == [ids[3], ids[0]]
+    assert [job.id for job in await claim_jobs(outbox, "words", 10)] == [ids[1], ids[2], ids[4]]
+    assert await claim_jobs(outbox, "words", 10) == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -91,7 +91,7 @@ async def test_tenants_take_turns_however_many_jobs_one_of_them_has_waiting(
     await enqueue_many(database, crowd, 1_000, stage)
     for other in others:
         await enqueue_many(database, other, 2, stage)
-    claims = [await outbox.claim(stage, 4) for _ in range(4)]
+    claims = [await claim_jobs(outbox, stage, 4) for _ in range(4)]
     # Eight tenants, four in each claim: everybody has had two turns.
     assert Counter(job.scope.apikey_hash for jobs in claims for job in jobs) == dict.fromkeys([crowd, *others], 2)
 
@@ -102,11 +102,11 @@ async def test_a_claim_is_divided_among_the_tenants_that_have_work_and_none_of_i
     crowd = secrets.token_hex(32)
     await enqueue_many(database, crowd, 100)
     await enqueue_many(database, tenant, 1)
-    jobs = await outbox.claim("words", 10)
+    jobs = await claim_jobs(outbox, "words", 10)
     assert Counter(job.scope.apikey_hash for job in jobs) == {crowd: 5, tenant: 1}
     # Worked on in this order: nobody waits for all jobs of another tenant.
     assert tenant in {job.scope.apikey_hash for job in jobs[:2]}
-    assert Counter(job.scope.apikey_hash for job in await outbox.claim("words", 10)) == {crowd: 10}
+    assert Counter(job.scope.apikey_hash for job in await claim_jobs(outbox, "words", 10)) == {crowd: 10}
 
 
 async def test_tenants_whose_work_is_not_due_or_with_others_hold_nobody_up(
@@ -115,29 +115,29 @@ async def test_tenants_whose_work_is_not_due_or_with_others_hold_nobody_up(
     for _ in range(10):
         blocked, later = secrets.token_hex(32), secrets.token_hex(32)
         await enqueue(database, blocked, "/a")
-        await outbox.claim("words", 10)
+        await claim_jobs(outbox, "words", 10)
         await enqueue(database, blocked, "/a")
         await set_job(database, await enqueue(database, later, "/a"), "available_at = now() + interval '1 hour'")
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
     for job_id in ids:
-        assert [job.id for job in await outbox.claim("words", 1)] == [job_id]
+        assert [job.id for job in await claim_jobs(outbox, "words", 1)] == [job_id]
 
 
 async def test_tenants_can_be_passed_over(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     crowd = secrets.token_hex(32)
     await enqueue_many(database, crowd, 100)
     await enqueue_many(database, tenant, 1)
-    assert [job.scope.apikey_hash for job in await outbox.claim("words", 10, skip=[crowd])] == [tenant]
-    assert await outbox.claim("words", 10, skip=[crowd]) == []
+    assert [job.scope.apikey_hash for job in await claim_jobs(outbox, "words", 10, skip=[crowd])] == [tenant]
+    assert await claim_jobs(outbox, "words", 10, skip=[crowd]) == []
 
 
 async def test_a_job_waits_for_its_time_and_the_wait_is_told(
     outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
-    assert await outbox.claim_or_wait("words", 10) == ([], None)
+    assert await outbox.claim("words", 10) == ([], None)
     job_id = await enqueue(database, tenant, "/a")
     await set_job(database, job_id, "available_at = now() + interval '1 hour'")
-    jobs, next_due_s = await outbox.claim_or_wait("words", 10)
+    jobs, next_due_s = await outbox.claim("words", 10)
     assert jobs == []
     assert next_due_s is not None
     assert 3500 < next_due_s <= 3600
@@ -149,7 +149,7 @@ async def test_a_job_that_is_due_and_blocked_is_not_waited_for(
     await enqueue(database, tenant, "/a")
     await claimed(outbox)
     await enqueue(database, tenant, "/a")
-    assert await outbox.claim_or_wait("words", 10) == ([], None)
+    assert await outbox.claim("words", 10) == ([], None)
 
 
 async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
@@ -157,7 +157,7 @@ async def test_only_the_newest_job_of_a_path_is_worked_on(outbox: Outbox, databa
     second = await enqueue(database, tenant, "/a", "DELETE", reference="r2")
     elsewhere = await enqueue(database, tenant, "/b")
     third = await enqueue(database, tenant, "/a", reference="r3")
-    a, b = await outbox.claim("words", 10)
+    a, b = await claim_jobs(outbox, "words", 10)
     assert (a.id, a.superseded, a.references) == (third, (second, first), ("r3", "r2", "r1"))
     assert (b.id, b.superseded) == (elsewhere, ())
     await outbox.done(a)
@@ -174,14 +174,16 @@ async def test_the_same_path_of_another_tenant_or_project_is_another_path(
         await enqueue(database, other, "/a"),
         await enqueue(database, one, "/a", project="q"),
     ]
-    assert {(job.id, job.superseded) for job in await outbox.claim("words", 10)} == {(job_id, ()) for job_id in ids}
+    assert {(job.id, job.superseded) for job in await claim_jobs(outbox, "words", 10)} == {
+        (job_id, ()) for job_id in ids
+    }
 
 
 async def test_a_path_that_is_worked_on_is_left_alone(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
     job = await claimed(outbox)
     newer = await enqueue(database, tenant, "/a")
-    assert await outbox_of(database).claim("words", 10) == []
+    assert await claim_jobs(outbox_of(database), "words", 10) == []
     await outbox.done(job)
     assert (await claimed(outbox)).id == newer
 
@@ -211,7 +213,7 @@ async def test_retries_wait_twice_as_long_each_time_and_then_the_job_has_failed(
         await set_job(database, job_id, "available_at = now()")
     assert await outbox.retry(await claimed(outbox), "OPENAI_FAILED") == "failed"
     assert await statuses(database, tenant) == ["failed"]
-    assert await outbox.claim("words", 10) == []
+    assert await claim_jobs(outbox, "words", 10) == []
 
 
 async def test_a_retry_does_not_come_before_the_vendor_allows(
@@ -232,7 +234,7 @@ async def test_jitter_takes_at_most_half_of_the_wait(database: StoreDatabase, te
 
 async def test_a_job_that_cannot_succeed_fails_at_once(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    assert await outbox.fail(await claimed(outbox), "OPENAI_AUTH") == "failed"
+    assert await outbox.retry(await claimed(outbox), "OPENAI_AUTH", permanent=True) == "failed"
     assert (await job_row(database, job_id))["error_code"] == "OPENAI_AUTH"
 
 
@@ -271,7 +273,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing(
     job = await claimed(outbox)
     assert await outbox.done(lost) is None
     assert await outbox.retry(lost, "X") == "lost"
-    assert await outbox.fail(lost, "X") == "lost"
+    assert await outbox.retry(lost, "X", permanent=True) == "lost"
     await outbox.release([lost])
     assert await outbox.renew([lost, job]) == {job}
     assert (await job_row(database, job_id))["worker"] == job.claim
@@ -289,8 +291,8 @@ async def test_released_jobs_keep_their_place_and_count_no_retry(
     outbox: Outbox, database: StoreDatabase, tenant: str
 ) -> None:
     ids = [await enqueue(database, tenant, f"/{n}") for n in range(3)]
-    await outbox.release(await outbox.claim("words", 2))
-    jobs = await outbox_of(database).claim("words", 10)
+    await outbox.release(await claim_jobs(outbox, "words", 2))
+    jobs = await claim_jobs(outbox_of(database), "words", 10)
     assert [(job.id, job.retry_count) for job in jobs] == [(job_id, 0) for job_id in ids]
 
 
@@ -305,10 +307,10 @@ async def test_done_tells_the_time_since_the_change(outbox: Outbox, database: St
 async def test_the_depth_of_the_queue(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     other = secrets.token_hex(32)
     await enqueue(database, other, "/x")
-    await outbox.fail(await claimed(outbox), "X")
+    await outbox.retry(await claimed(outbox), "X", permanent=True)
     for n in range(3):
         await enqueue(database, tenant, f"/{n}")
-    done, _ = await outbox.claim("words", 2)
+    done, _ = await claim_jobs(outbox, "words", 2)
     await outbox.done(done)
     assert await outbox.depth() == Depth(pending=1, processing=1, failed=1)
     assert await outbox.depth(tenant) == Depth(pending=1, processing=1, failed=0)
@@ -320,7 +322,7 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
     await enqueue(database, tenant, "/a", reference="own")
     await enqueue(database, tenant, "/a", reference="shared")
     await enqueue(database, tenant, "/b", reference="shared")
-    a, b = await outbox.claim("words", 10)
+    a, b = await claim_jobs(outbox, "words", 10)
     assert await outbox.unused(a) == ["own"]
     await outbox.done(a)
     assert await outbox.unused(a) == ["own"]
@@ -328,7 +330,7 @@ async def test_a_reference_is_in_use_until_the_last_job_with_it_ends(
     assert await outbox.unused(b) == []
     await set_job(database, b.id, "available_at = now()")
     b = await claimed(outbox)
-    await outbox.fail(b, "X")
+    await outbox.retry(b, "X", permanent=True)
     assert await outbox.unused(b) == ["shared"]
 
 
@@ -339,28 +341,28 @@ async def test_a_job_handed_on_waits_in_the_other_stage_with_all_its_tries_befor
     assert await outbox.retry(await claimed(outbox), "X") == "pending"
     await set_job(database, job_id, "available_at = now()")
     assert await outbox.advance(await claimed(outbox))
-    assert await outbox.claim("words", 10) == []
+    assert await claim_jobs(outbox, "words", 10) == []
     row = await job_row(database, job_id)
     assert (row["status"], row["error_code"], row["worker"], row["lease_until"]) == ("pending", None, None, None)
-    (job,) = await outbox.claim("vectors", 10)
+    (job,) = await claim_jobs(outbox, "vectors", 10)
     assert (job.id, job.stage, job.retry_count, job.references) == (job_id, "vectors", 0, ("r1",))
     assert await outbox.retry(job, "X") == "pending"
-    assert await outbox.claim_or_wait("words", 10) == ([], None)
-    _, next_due_s = await outbox.claim_or_wait("vectors", 10)
+    assert await outbox.claim("words", 10) == ([], None)
+    _, next_due_s = await outbox.claim("vectors", 10)
     assert next_due_s is not None
 
 
 async def test_each_stage_holds_a_path_for_itself(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     first = await enqueue(database, tenant, "/a")
     await outbox.advance(await claimed(outbox))
-    (embedding,) = await outbox.claim("vectors", 10)
+    (embedding,) = await claim_jobs(outbox, "vectors", 10)
     second = await enqueue(database, tenant, "/a")
     writing = await claimed(outbox)
     assert (embedding.id, writing.id, writing.superseded) == (first, second, ())
     await outbox.advance(writing)
-    assert await outbox.claim("vectors", 10) == []
+    assert await claim_jobs(outbox, "vectors", 10) == []
     await outbox.done(embedding)
-    (job,) = await outbox.claim("vectors", 10)
+    (job,) = await claim_jobs(outbox, "vectors", 10)
     assert (job.id, job.superseded) == (second, ())
 
 
@@ -371,7 +373,7 @@ async def test_of_the_jobs_handed_on_for_a_path_the_newest_is_worked_on(
     for number in range(3):
         ids.append(await enqueue(database, tenant, "/a", reference=f"r{number}"))
         await outbox.advance(await claimed(outbox))
-    (job,) = await outbox.claim("vectors", 10)
+    (job,) = await claim_jobs(outbox, "vectors", 10)
     assert (job.id, job.superseded, job.references) == (ids[2], (ids[1], ids[0]), ("r2", "r1", "r0"))
     await outbox.done(job)
     assert await statuses(database, tenant) == ["done"] * 3
@@ -388,7 +390,7 @@ async def test_the_keys_of_older_jobs_are_handed_on_with_the_newest(
     await outbox.advance(job)
     assert await outbox.unused(job) == []
     assert await statuses(database, tenant) == ["pending", "done", "pending"]
-    (job,) = await outbox.claim("vectors", 10)
+    (job,) = await claim_jobs(outbox, "vectors", 10)
     assert (job.id, job.superseded, job.references) == (newest, (with_key,), ("r2", "r1"))
 
 
@@ -400,15 +402,15 @@ async def test_who_lost_the_lease_hands_nothing_on(outbox: Outbox, database: Sto
     await outbox.recover()
     assert not await outbox.advance(lost)
     assert await statuses(database, tenant) == ["done", "pending"]
-    assert await outbox.claim("vectors", 10) == []
+    assert await claim_jobs(outbox, "vectors", 10) == []
 
 
 async def test_the_depth_counts_both_stages(outbox: Outbox, database: StoreDatabase, tenant: str) -> None:
     for n in range(3):
         await enqueue(database, tenant, f"/{n}")
-    for job in await outbox.claim("words", 2):
+    for job in await claim_jobs(outbox, "words", 2):
         await outbox.advance(job)
-    await outbox.claim("vectors", 1)
+    await claim_jobs(outbox, "vectors", 1)
     assert await outbox.depth() == Depth(pending=2, processing=1, failed=0)
 
 
@@ -418,7 +420,7 @@ async def test_many_workers_claim_each_job_once(outbox: Outbox, database: StoreD
 
     async def worker() -> None:
         own = outbox_of(database)
-        while jobs := await own.claim("words", 7):
+        while jobs := await claim_jobs(own, "words", 7):
             seen.extend(job.id for job in jobs)
 
     await asyncio.gather(*(worker() for _ in range(6)))
@@ -441,7 +443,7 @@ async def test_no_path_is_ever_with_two_workers_of_a_stage_nor_goes_back_in_time
     async def worker(stage: Stage, chance: random.Random) -> None:
         own = outbox_of(database, retry_max=1000)
         while True:
-            jobs = await own.claim(stage, 2)
+            jobs = await claim_jobs(own, stage, 2)
             for job in jobs:
                 assert (stage, job.path) not in held
                 held.add((stage, job.path))

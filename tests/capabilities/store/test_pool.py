@@ -15,7 +15,7 @@ from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connect
 async def pool(store_dsn: str) -> AsyncGenerator[Pool]:
     opened = await connect(store_dsn, size=2)
     yield opened
-    await opened.close()
+    await opened.aclose()
 
 
 async def backend(connection: Connection) -> int:
@@ -80,7 +80,7 @@ async def test_a_place_is_kept_when_no_connection_can_be_made() -> None:
     async def refused() -> Connection:
         raise ConnectionRefusedError
 
-    pool = Pool(refused, 1)
+    pool = Pool(refused, 1, timeout_s=5.0)
     for _ in range(3):
         with pytest.raises(CONNECTION_ERRORS):
             await pool.acquire()
@@ -98,7 +98,7 @@ async def test_closing_waits_for_those_at_work_and_lets_nobody_in(store_dsn: str
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)
         await anyio.wait_all_tasks_blocked()
-        await pool.close()
+        await pool.aclose()
         ended.append("pool")
     assert ended == ["work", "pool"]
     with anyio.move_on_after(0.01) as patience:

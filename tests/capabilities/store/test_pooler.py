@@ -49,7 +49,7 @@ async def servers(pooled_dsn: str) -> AsyncGenerator[list[StoreDatabase]]:
         for _ in range(SERVERS):
             pool = await connect(pooled_dsn, size=6, timeout_s=60)
             database = StoreDatabase(pool, lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None)
-            stack.push_async_callback(database.aclose)
+            stack.push_async_callback(database.pool.aclose)
             opened.append(database)
         yield opened
 
@@ -71,7 +71,7 @@ async def test_a_pooler_is_found_and_a_database_is_not_taken_for_one(pooled_dsn:
 async def test_a_schema_is_migrated_through_a_pooler(pooled_dsn: str) -> None:
     pool = await connect(pooled_dsn, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-    await pool.close()
+    await pool.aclose()
 
 
 async def test_every_tool_works_through_a_pooler(servers: list[StoreDatabase], tenant: str) -> None:
@@ -155,7 +155,7 @@ async def test_no_session_is_left_with_a_tenant_or_a_prepared_statement(
 ) -> None:
     await Files(servers[0], tenant).put("/a")
     for _ in range(SESSIONS * 2):
-        async with servers[0].connection() as connection, connection.transaction():
+        async with servers[0].pool.connection() as connection, connection.transaction():
             assert not await connection.fetchval("SELECT current_setting('armarium.tenant', true)")
             assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
 

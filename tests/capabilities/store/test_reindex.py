@@ -118,14 +118,14 @@ async def test_vectors_of_another_length_get_room_and_words_are_found_meanwhile(
     done = await Reindex(other, tmp_path).run(wait=True, on_progress=no_progress)
     assert (done["queued"], done["complete"]) == (0, True)
     async with open_store(other, tmp_path, Metrics().registry) as store:
-        [found] = (await store.find_chunks(CALL, "p", "harbour")).chunks
-        assert found.file_path == "/a.md"
+        [found] = (await store.find_chunks(CALL, "p", "harbour"))["chunks"]
+        assert found["file_path"] == "/a.md"
     await Reindex(settings_for(empty_dsn), tmp_path).run(wait=True, on_progress=no_progress)
     length = "SELECT DISTINCT vector_dims(embedding) FROM mcp_file_chunk_embeddings"
     assert await value(empty_dsn, length) == LOCAL_DIMENSIONS
     pool = await connect(empty_dsn, size=2)
     await migrate(pool, dimensions=LOCAL_DIMENSIONS)
-    await pool.close()
+    await pool.aclose()
 
 
 async def test_what_was_written_while_search_was_off_is_found_after_it_is_switched_on(
@@ -137,7 +137,7 @@ async def test_what_was_written_while_search_was_off_is_found_after_it_is_switch
 
         async def is_found() -> bool:
             found = await store.find_chunks(CALL, "p", "harbour")
-            return [chunk.file_path for chunk in found.chunks] == ["/a.md"]
+            return [chunk["file_path"] for chunk in found["chunks"]] == ["/a.md"]
 
         await eventually(is_found)
 

@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.model import ChunkEntry
 from armarium.capabilities.store.tools import TOOLS, store_routes
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
@@ -25,7 +24,7 @@ from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.app import JsonApi
 from armarium.surfaces.web.endpoint import status_of
 from support.client import connected
-from support.store_calls import Files
+from support.store_calls import Files, stored_chunk
 from support.store_server import StoreUser, start_store
 
 FILE, FILES = "/api/store/p/file", "/api/store/p/files"
@@ -134,7 +133,7 @@ async def test_an_earlier_version_is_found_and_brought_back(served: Served) -> N
 
 
 async def test_chunks_are_found_in_one_project_or_in_all(served: Served) -> None:
-    served.files.search.found = [ChunkEntry("p", "/a", 0, 3, "tea", 0.5)]
+    served.files.search.found = [stored_chunk("p", "/a", 0, 3, "tea", 0.5)]
     found = await served.http.get("/api/store/*/search", params={"query": "tea", "limit": "3"})
     assert (found.status_code, found.json()["chunks"][0]["chunk_content"]) == (200, "tea")
     assert served.files.search.asked[0][1:5] == ("*", "tea", "", 3)

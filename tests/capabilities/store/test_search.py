@@ -18,7 +18,7 @@ from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.terms import chunk_terms, query_terms
-from armarium.capabilities.store.model import ChunkEntry, Scope
+from armarium.capabilities.store.model import Chunk, Scope
 from armarium.capabilities.store.search.file_search import FileSearch, fused_scores
 from armarium.capabilities.store.settings import (
     LOCAL_DIMENSIONS,
@@ -61,14 +61,14 @@ class Project:
 
     async def search(
         self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None, key: str | None = "key"
-    ) -> list[ChunkEntry]:
+    ) -> list[Chunk]:
         scope = self.scope
         found = await self.engine.search(scope.apikey_hash, project or scope.project, query, prefix, limit, key)
-        self.notice = found.notice
-        return list(found.chunks)
+        self.notice = found.get("notice")
+        return found["chunks"]
 
     async def found(self, query: str, prefix: str = "", *, limit: int = 5, project: str | None = None) -> list[str]:
-        return [entry.file_path for entry in await self.search(query, prefix, limit=limit, project=project)]
+        return [entry["file_path"] for entry in await self.search(query, prefix, limit=limit, project=project)]
 
     async def served(self) -> dict[str, datetime | None]:
         async with self.database.read_transaction(self.scope.apikey_hash) as connection:
@@ -98,17 +98,17 @@ async def test_the_chunk_that_fits_best_comes_first_and_can_be_read_back(project
     await project.write("/weather.txt", "ä" * 1500 + "\n\nIt rains in spring and the river rises.")
     await project.write("/cooking.txt", "Onions are fried before the rice is added.")
     best = (await project.search("river in spring"))[0]
-    assert best.file_path == "/weather.txt"
-    assert best.content.endswith("It rains in spring and the river rises.")
+    assert best["file_path"] == "/weather.txt"
+    assert best["chunk_content"].endswith("It rains in spring and the river rises.")
     async with project.database.read_transaction(project.scope.apikey_hash) as connection:
         content: bytes = await connection.fetchval("SELECT content FROM mcp_files WHERE path = '/weather.txt'")
-    assert content[best.start : best.end] == best.content.encode()
+    assert content[best["file_seek_start_bytes"] : best["file_seek_end_bytes"]] == best["chunk_content"].encode()
 
 
 async def test_scores_fall_from_one_to_nothing(project: Project) -> None:
     for number in range(8):
         await project.write(f"/{number}", "rain " * number + "sun " * (8 - number))
-    scores = [entry.score for entry in await project.search("rain", limit=20)]
+    scores = [entry["score"] for entry in await project.search("rain", limit=20)]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 8
     assert 0 <= scores[-1] < scores[0] <= 1
@@ -164,7 +164,7 @@ async def test_what_was_overwritten_is_never_given_away_and_the_rest_still_is(pr
     await project.files.write("/a", f"{kept}{'Nothing to see. ' * 60}")
     found = await project.search("secret beginning", limit=20)
     assert found
-    assert not any("secret" in entry.content for entry in found)
+    assert not any("secret" in entry["chunk_content"] for entry in found)
 
 
 async def test_a_renamed_file_is_found_under_its_new_path_at_once(project: Project) -> None:
@@ -183,7 +183,10 @@ async def test_other_tenants_and_other_projects_are_not_searched(
         await each.write(path, "the same words")
     assert await project.found("words") == ["/mine"]
     across = await project.search("words", project=ALL_PROJECTS)
-    assert {(entry.project, entry.file_path) for entry in across} == {("notes", "/mine"), ("elsewhere", "/elsewhere")}
+    assert {(entry["project"], entry["file_path"]) for entry in across} == {
+        ("notes", "/mine"),
+        ("elsewhere", "/elsewhere"),
+    }
 
 
 async def test_only_chunks_in_the_answer_count_as_served(project: Project) -> None:
@@ -209,7 +212,7 @@ async def test_words_alone_are_searched_when_the_query_cannot_be_embedded(projec
     await project.write("/a", "rain")
     await project.write("/b", "sun")
     words.failure = ProviderUnavailable("gone")
-    assert [(entry.file_path, entry.score) for entry in await project.search("rain")] == [("/a", 1.0)]
+    assert [(entry["file_path"], entry["score"]) for entry in await project.search("rain")] == [("/a", 1.0)]
     with pytest.raises(SearchBackendError) as raised:
         await project.search("!?")
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
@@ -253,7 +256,7 @@ async def test_words_are_scored_by_bm25(database: StoreDatabase, tenant: str, mo
     expected = bm25("rain or a storm", texts)
     matching = [score for score in expected if score]
     lowest, highest = min(matching), max(matching)
-    found = {entry.file_path: entry.score for entry in await project.search("rain or a storm", limit=20)}
+    found = {entry["file_path"]: entry["score"] for entry in await project.search("rain or a storm", limit=20)}
     for number, score in enumerate(expected):
         if score:
             assert found[f"/{number:02}"] == pytest.approx((score - lowest) / (highest - lowest))
@@ -314,7 +317,7 @@ async def test_words_are_found_before_vectors_and_weigh_alone_until_then(project
     await project.files.write("/new", "rain rain rain")
     await project.index.write_terms(project.scope, "/new")
     best = (await project.search("rain"))[0]
-    assert (best.file_path, best.score) == ("/new", 1.0)
+    assert (best["file_path"], best["score"]) == ("/new", 1.0)
     assert await project.found("?!", "/new") == []
     await project.index.embed(project.scope, "/new", "key")
     assert (await project.found("rain"))[0] == "/new"
@@ -339,7 +342,10 @@ async def reranked(
 async def test_a_reranker_is_asked_with_the_callers_key_and_decides(reranked: tuple[Project, CohereEmulator]) -> None:
     project, cohere = reranked
     found = await project.search("rain in spring")
-    assert [(entry.file_path, entry.score) for entry in found] == [("/both", 1.0), ("/often", pytest.approx(1 / 3))]
+    assert [(entry["file_path"], entry["score"]) for entry in found] == [
+        ("/both", 1.0),
+        ("/often", pytest.approx(1 / 3)),
+    ]
     assert cohere.requests[0].headers["authorization"] == "Bearer key"
     assert (cohere.bodies("/rerank")[0]["model"], project.rerank_failures) == ("rerank-v3.5", 0)
 
@@ -363,8 +369,8 @@ async def test_what_a_reranker_leaves_out_comes_last_with_no_better_score(
     project, cohere = reranked
     cohere.faults.append(Unusable(change=lambda answer: answer | {"results": answer["results"][:1]}))
     found = await project.search("rain in spring")
-    assert found[0].file_path == "/both"
-    assert found[0].score >= found[1].score
+    assert found[0]["file_path"] == "/both"
+    assert found[0]["score"] >= found[1]["score"]
 
 
 async def test_a_key_that_cannot_be_sent_is_a_failure_of_the_reranker(reranked: tuple[Project, CohereEmulator]) -> None:
@@ -391,7 +397,7 @@ async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase
             (["rain in spring"], LOCAL_DIMENSIONS),
             (["spring"], LOCAL_DIMENSIONS),
         ]
-        without = [entry.file_path for entry in await project.search("spring", key=None)]
+        without = [entry["file_path"] for entry in await project.search("spring", key=None)]
         assert without == ["/a"]
         assert len(endpoint.requests) == 2
         await models.aclose()

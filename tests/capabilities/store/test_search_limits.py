@@ -17,9 +17,8 @@ from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.model import Scope
-from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
-from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch, SearchResult
+from armarium.capabilities.store.model import Chunks, Scope
+from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSearch
 from armarium.capabilities.store.search.limits import SearchAdmission, statements_at_once
 from armarium.capabilities.store.settings import SearchSettings
 from armarium.capabilities.store.tools import TOOLS
@@ -67,8 +66,7 @@ class Searched:
             self.models,
             settings or SearchSettings(),
             on_rerank_failure=self._rerank_failed,
-            embedding=CallerCircuitBreakers(now=lambda: self.now_s),
-            reranking=CallerCircuitBreakers(now=lambda: self.now_s),
+            now=lambda: self.now_s,
             **options,
         )
 
@@ -84,11 +82,11 @@ class Searched:
             await index_file(self._index, stored.scope, f"/{name}")
         return tenant
 
-    async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> SearchResult:
+    async def search(self, tenant: str, query: str = "rain", prefix: str = "") -> Chunks:
         return await self._engine.search(tenant, PROJECT, query, prefix, 20, "key")
 
     async def found(self, tenant: str, query: str = "rain", prefix: str = "") -> list[str]:
-        return [entry.file_path for entry in (await self.search(tenant, query, prefix)).chunks]
+        return [entry["file_path"] for entry in (await self.search(tenant, query, prefix))["chunks"]]
 
 
 async def test_a_caller_has_so_many_searches_at_once_and_others_do_not_wait_for_them(database: StoreDatabase) -> None:
@@ -147,10 +145,10 @@ async def test_the_statements_of_searches_leave_connections_to_everybody_else() 
 async def test_a_slow_embedder_is_not_waited_for_and_the_answer_says_so(database: StoreDatabase) -> None:
     searched = Searched(database, SearchSettings(embed_timeout_ms=50))
     caller = await searched.caller(a="rain", b="sun")
-    assert (await searched.search(caller)).notice is None
+    assert (await searched.search(caller)).get("notice") is None
     searched.words.let_go = anyio.Event()
     found = await searched.search(caller)
-    assert ([entry.file_path for entry in found.chunks], found.notice) == (["/a"], LEXICAL_ONLY)
+    assert ([entry["file_path"] for entry in found["chunks"]], found.get("notice")) == (["/a"], LEXICAL_ONLY)
     with pytest.raises(SearchBackendError):
         await searched.search(caller, "!?")
 
@@ -173,7 +171,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searched.found, caller)
         await eventually(lambda: searched.words.asked == 5)
-        assert (await searched.search(caller)).notice == LEXICAL_ONLY
+        assert (await searched.search(caller)).get("notice") == LEXICAL_ONLY
         assert searched.words.asked == 5, "only one tries"
         searched.words.let_go.set()
     await searched.found(caller)
@@ -181,8 +179,8 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_and_then_tried_by_on
 
     searched.now_s = 62.0
     searched.words.failure = None
-    assert (await searched.search(caller)).notice is None
-    assert (await searched.search(caller)).notice is None
+    assert (await searched.search(caller)).get("notice") is None
+    assert (await searched.search(caller)).get("notice") is None
     assert searched.words.asked == 7
 
 
@@ -246,14 +244,14 @@ async def test_a_search_without_a_database_is_told_as_trouble_of_the_search(stor
     database = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     searched = Searched(database)
     caller = await searched.caller(a="rain")
-    async with database.connection() as connection:
+    async with database.pool.connection() as connection:
         # Nobody answers, and nobody can connect again.
         connection.terminate()
-        searched.database._pool._connect = _refused
+        searched.database.pool._connect = _refused
         with pytest.raises(SearchBackendError) as raised:
             await searched.search(caller)
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
-    await database.aclose()
+    await database.pool.aclose()
 
 
 async def _refused() -> Any:

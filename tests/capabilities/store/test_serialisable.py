@@ -249,7 +249,7 @@ async def explained(dsn: str, tenant: str, *, pools: int, callers: int, calls: i
             database = WitnessedDatabase(
                 await connect(dsn, size=callers), lock_timeout_ms=60_000, on_lock_wait=lambda seconds: None
             )
-            opened.push_async_callback(database.aclose)
+            opened.push_async_callback(database.pool.aclose)
             databases.append(database)
         async with databases[0].write_transaction(tenant) as connection:
             await connection.execute(REVISION_NOW)

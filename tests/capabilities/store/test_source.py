@@ -7,11 +7,11 @@ import secrets
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.model import ChunkEntry, Scope
+from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.source import StoreSource
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.tools import Call
-from support.store_calls import Files
+from support.store_calls import Files, stored_chunk
 from support.stored_files import StoredFiles, WordVectors, index_file
 
 
@@ -43,7 +43,7 @@ async def test_a_caller_has_the_projects_in_which_something_can_be_found_and_no_
 async def test_a_search_is_the_callers_own_in_the_one_project(database: StoreDatabase) -> None:
     caller = _caller()
     files = Files(database, caller.principal.apikey_hash)
-    files.search.found = [ChunkEntry("notes", "/a/lamp.md", 4, 9, "lit", 0.7)]
+    files.search.found = [stored_chunk("notes", "/a/lamp.md", 4, 9, "lit", 0.7)]
     (hit,) = await StoreSource(files.store).search(caller, "store:notes", "lamp", 3)
     asked = (caller.principal.apikey_hash, "notes", "lamp", "", 3, caller.credential)
     assert files.search.asked == [asked]

@@ -139,4 +139,4 @@ def test_any_sequence_of_calls_does_what_a_dictionary_does(store_dsn: str) -> No
                 max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
             ),
         )
-        runner.run(database.aclose())
+        runner.run(database.pool.aclose())

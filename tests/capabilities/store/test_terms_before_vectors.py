@@ -14,11 +14,11 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import work
+from armarium.capabilities.store.index.worker import WorkerPool
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import SearchSettings
-from support.outbox import clear_jobs, enqueue, set_job, statuses
+from support.outbox import claim_jobs, clear_jobs, enqueue, set_job, statuses
 from support.stored_files import StoredFiles, WordVectors
 from support.waiting import eventually
 
@@ -65,7 +65,7 @@ class Place:
 
     async def finds(self, query: str, path: str) -> bool:
         found = await self._search.search(self.scope.apikey_hash, self.scope.project, query, "", 5, None)
-        return path in [entry.file_path for entry in found.chunks]
+        return path in [entry["file_path"] for entry in found["chunks"]]
 
     async def vectors(self) -> int:
         async with self.database.read_transaction(self.scope.apikey_hash) as connection:
@@ -88,15 +88,8 @@ class Place:
     @asynccontextmanager
     async def working(self, poll_s: float = NEVER_S) -> AsyncGenerator[None]:
         async def run() -> None:
-            await work(
-                self.outbox(),
-                self.index,
-                None,
-                self.wake_up,
-                workers=2,
-                batch=20,
-                poll_s=poll_s,
-            )
+            pool = WorkerPool(self.outbox(), self.index, None, self.wake_up)
+            await pool.run(workers=2, batch=20, poll_s=poll_s)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
@@ -154,7 +147,7 @@ async def test_workers_that_end_between_the_stages_leave_the_vectors_to_the_next
 
 async def test_a_crash_between_the_stages_is_made_good(place: Place) -> None:
     job_id = await place.write("/a", "the windmill turns")
-    [job] = await place.outbox().claim("words", 10)
+    [job] = await claim_jobs(place.outbox(), "words", 10)
     await place.index.write_terms(job.scope, job.path)
     # Nothing more is heard of that worker.
     place.model.let_go.set()

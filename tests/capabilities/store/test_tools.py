@@ -10,11 +10,11 @@ import pytest
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.manifest import declared_tools
-from armarium.capabilities.store.model import ChunkEntry, Scope
+from armarium.capabilities.store.model import Chunks, Scope
 from armarium.capabilities.store.tools import STORE_ERRORS, TOOLS
 from armarium.foundation.errors import DeadlineExceeded
 from armarium.foundation.tools import bind_tools
-from support.store_calls import Files
+from support.store_calls import Files, stored_chunk
 
 HUGE = "x" * 100_000
 
@@ -169,7 +169,7 @@ async def test_a_search_is_asked_for_the_caller_alone_within_the_operators_limit
     database: StoreDatabase, tenant: str
 ) -> None:
     files = Files(database, tenant, {"search": {"limit_default": 3, "limit_max": 7}}, key="sk-own")
-    files.search.found = [ChunkEntry("p", "/a", 3, 8, "found", 0.5)]
+    files.search.found = [stored_chunk("p", "/a", 3, 8, "found", 0.5)]
     assert await files.ok("search", query=" lamp ", path_prefix="/no_t%") == {
         "chunks": [
             {
@@ -187,7 +187,7 @@ async def test_a_search_is_asked_for_the_caller_alone_within_the_operators_limit
 
 
 async def test_a_search_that_fails_may_be_tried_again(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(*asked: Any) -> list[ChunkEntry]:
+    async def failing(*asked: Any) -> Chunks:
         raise SearchBackendError("the index does not answer")
 
     monkeypatch.setattr(files.search, "search", failing)

@@ -86,7 +86,7 @@ async def test_nobody_waits_for_the_busy_projects_of_others(
             assert await paths(connection) == []
         assert not any(task.done() for task in waiting)
     await asyncio.gather(*waiting)
-    await crowded.aclose()
+    await crowded.pool.aclose()
 
 
 async def test_a_database_that_may_only_be_read_just_now_is_busy(database: StoreDatabase, tenant: str) -> None:
@@ -115,7 +115,7 @@ def test_a_lock_is_a_number_that_every_process_finds() -> None:
 async def test_several_servers_may_migrate_at_once_and_again(store_dsn: str) -> None:
     pool = await connect(store_dsn, size=4)
     await asyncio.gather(*(migrate(pool, dimensions=LOCAL_DIMENSIONS) for _ in range(4)))
-    await pool.close()
+    await pool.aclose()
 
 
 async def test_other_dimensions_than_the_index_has_are_refused_with_what_to_do(store_dsn: str) -> None:
@@ -123,7 +123,7 @@ async def test_other_dimensions_than_the_index_has_are_refused_with_what_to_do(s
     with pytest.raises(DatabaseUnavailable, match="384") as refused:
         await migrate(pool, dimensions=1536)
     assert "armarium store reindex" in str(refused.value.hint)
-    await pool.close()
+    await pool.aclose()
 
 
 async def test_a_database_that_is_not_there_is_said_clearly() -> None:

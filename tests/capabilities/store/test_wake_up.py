@@ -19,7 +19,7 @@ async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
     opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.aclose()
 
 
 async def listeners(database: StoreDatabase) -> set[int]:
@@ -73,7 +73,7 @@ async def test_many_wake_ups_at_once_are_one_notification_and_a_later_one_anothe
                 wake_up.wake_all()
             await eventually(lambda number=number: len(notices) == number)
         tasks.cancel_scope.cancel()
-    async with database.connection() as connection:
+    async with database.pool.connection() as connection:
         await connection.execute("SELECT pg_notify($1, 'the end')", CHANNEL)
     await eventually(lambda: "the end" in notices)
     assert len(notices) == 3
@@ -135,7 +135,7 @@ async def test_an_unreachable_database_ends_neither_notifying_nor_listening(
     database: StoreDatabase, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = f"postgresql://armarium@/armarium?host={tmp_path_factory.mktemp('none')}"
-    await database.aclose()
+    await database.pool.aclose()
     wake_up = SharedWakeUp(database, nowhere)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wake_up.notify_others)

@@ -18,12 +18,12 @@ from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.index.file_index import TermsWritten
 from armarium.capabilities.store.index.outbox import Depth, Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import Observers, work
+from armarium.capabilities.store.index.worker import Observers, WorkerPool
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.vendors import OPENAI
-from support.outbox import clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
+from support.outbox import claim_jobs, clear_jobs, enqueue, enqueue_many, job_row, last_job, set_job, stages, statuses
 from support.redis import everything_in, running_redis
 from support.waiting import eventually
 
@@ -113,16 +113,8 @@ class Crew:
         outbox = Outbox(self.database, lease_s=lease_s, retry_max=retry_max, retry_backoff_s=backoff_s)
 
         async def run() -> None:
-            await work(
-                outbox,
-                index,
-                credentials,
-                self.wake_up,
-                workers=workers,
-                batch=5,
-                poll_s=poll_s,
-                observers=observers,
-            )
+            pool = WorkerPool(outbox, index, credentials, self.wake_up, observers or Observers())
+            await pool.run(workers=workers, batch=5, poll_s=poll_s)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
@@ -150,7 +142,7 @@ async def elsewhere(store_dsn: str) -> AsyncGenerator[StoreDatabase]:
     """The same database, opened by what plays another process."""
     opened = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     yield opened
-    await opened.aclose()
+    await opened.pool.aclose()
 
 
 @pytest.fixture
@@ -331,7 +323,7 @@ async def test_only_what_is_worked_on_and_the_next_are_held_and_the_rest_is_anyb
         await eventually(lambda: len(index.written) >= 12)
         await eventually(lambda: _all_at(database, tenant, "vectors"))
         await eventually(lambda: _held(database, tenant, 2))
-        others = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 20)
+        others = await claim_jobs(Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1), "vectors", 20)
         assert len(others) == 10
 
 
@@ -735,13 +727,13 @@ async def test_ending_gives_unfinished_jobs_back_at_once(pool: Crew, database: S
     assert await statuses(database, tenant) == ["pending"] * 4
     assert index.cancelled == index.paths
     assert len(index.paths) == 1
-    jobs = await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("vectors", 10)
+    jobs = await claim_jobs(Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1), "vectors", 10)
     assert sorted((job.path, job.retry_count) for job in jobs) == [(f"/{n}", 0) for n in range(4)]
 
 
 async def test_the_jobs_of_a_crashed_worker_are_taken_over(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
-    await Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1).claim("words", 10)
+    await claim_jobs(Outbox(database, lease_s=60, retry_max=1, retry_backoff_s=1), "words", 10)
     index = Indexed()
     async with pool.working(index, poll_s=0.05):
         await set_job(database, job_id, "lease_until = now() - interval '1 second'")

@@ -36,7 +36,7 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
         yield CheckResult("store packages", "fail", message, hint="pip install 'armarium[store]'")
         return
     if section.dsn is not None:
-        yield from asyncio.run(_served_elsewhere(section.dsn.get_secret_value(), section))
+        yield from _served_elsewhere(section.dsn.get_secret_value(), section)
     else:
         yield from _started_here(Home(data_directory(section.data_dir, facilities.state_dir)), section)
     if facilities.max_body_bytes is not None:
@@ -44,35 +44,40 @@ def check(section: StoreSettings | None, facilities: Facilities) -> Generator[Ch
     if section.redis_url is not None:
         yield _redis(section.redis_url.get_secret_value())
     elif section.needs_callers_keys:
-        yield _keys_in_memory(section)
+        message = (
+            "callers' keys stay in the memory of the server that received a write: only its own workers can index it"
+        )
+        if not section.index.workers:
+            message += ", and store.index.workers is 0"
+        hint = "set store.redis_url to have several servers, or `armarium store worker`"
+        yield CheckResult("redis", "warn", message, hint)
 
 
-async def _served_elsewhere(dsn: str, section: StoreSettings) -> list[CheckResult]:
-    found = await inspect_database(dsn)
-    if isinstance(found, CheckResult):
-        return [found]
-    server = (_vectors(found.facts), _role(found.facts))
-    return [_version(found.facts["version"]), *_pooler(found, section), *server, *_index(found, section)]
-
-
-def _version(version: int) -> CheckResult:
+def _served_elsewhere(dsn: str, section: StoreSettings) -> Generator[CheckResult]:
     from armarium.capabilities.store.database.schema import OLDEST_POSTGRES
 
-    message = f"PostgreSQL {version // 10000}"
-    if version >= OLDEST_POSTGRES:
-        return CheckResult(DATABASE, "ok", message)
-    return CheckResult(DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
-
-
-def _pooler(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResult]:
-    if not found.pooled:
+    found = asyncio.run(inspect_database(dsn))
+    if isinstance(found, CheckResult):
+        yield found
         return
-    if section.pooler == "none":
+    facts, message = found.facts, f"PostgreSQL {found.facts['version'] // 10000}"
+    if facts["version"] >= OLDEST_POSTGRES:
+        yield CheckResult(DATABASE, "ok", message)
+    else:
+        yield CheckResult(DATABASE, "fail", f"{message} is too old", hint="the store needs PostgreSQL 15 or newer")
+    if found.pooled and section.pooler == "none":
         message = "store.dsn points to a pooler, and store.pooler is none: prepared statements fail"
         yield CheckResult("store pooler", "fail", message, hint="remove store.pooler, or use the database directly")
-        return
-    message = "sessions are shared between transactions; workers poll for jobs of other servers"
-    yield CheckResult("store pooler", "ok", message)
+    elif found.pooled:
+        message = "sessions are shared between transactions; workers poll for jobs of other servers"
+        yield CheckResult("store pooler", "ok", message)
+    yield _vectors(facts)
+    if facts["above_row_security"]:
+        message = "the user of store.dsn bypasses row security, the second line of defence between callers"
+        yield CheckResult("store role", "warn", message, hint="use a role without SUPERUSER and BYPASSRLS")
+    else:
+        yield CheckResult("store role", "ok", "row security applies to it")
+    yield from _index(found, section)
 
 
 def _vectors(facts: Mapping[str, Any]) -> CheckResult:
@@ -82,13 +87,6 @@ def _vectors(facts: Mapping[str, Any]) -> CheckResult:
         hint = "the first start enables it if permitted; otherwise an administrator runs: CREATE EXTENSION vector"
         return CheckResult("pgvector", "warn", "installed, and not yet enabled", hint=hint)
     return CheckResult("pgvector", "fail", "missing", hint="install pgvector 0.7 or newer on the database server")
-
-
-def _role(facts: Mapping[str, Any]) -> CheckResult:
-    if facts["above_row_security"]:
-        message = "the user of store.dsn bypasses row security, the second line of defence between callers"
-        return CheckResult("store role", "warn", message, hint="use a role without SUPERUSER and BYPASSRLS")
-    return CheckResult("store role", "ok", "row security applies to it")
 
 
 def _index(found: DatabaseFacts, section: StoreSettings) -> Generator[CheckResult]:
@@ -206,11 +204,3 @@ def _redis(url: str) -> CheckResult:
         message = f"cannot be used: {type(error).__name__}"
         return CheckResult("redis", "fail", message, hint="check store.redis_url, and that Redis runs there")
     return CheckResult("redis", "ok", "answers")
-
-
-def _keys_in_memory(section: StoreSettings) -> CheckResult:
-    message = "callers' keys stay in the memory of the server that received a write: only its own workers can index it"
-    if not section.index.workers:
-        message += ", and store.index.workers is 0"
-    hint = "set store.redis_url to have several servers, or `armarium store worker`"
-    return CheckResult("redis", "warn", message, hint)

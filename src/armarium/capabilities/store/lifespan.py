@@ -22,7 +22,7 @@ from armarium.capabilities.store.index.maintenance import Maintenance
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.reindex import stale_embedding_model
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
-from armarium.capabilities.store.index.worker import Observers, work
+from armarium.capabilities.store.index.worker import Observers, WorkerPool
 from armarium.capabilities.store.metrics import StoreMetrics
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.postgres.home import data_directory
@@ -89,16 +89,9 @@ class StoreResources:
             visibility_lag_s=self.metrics.visible_after,
             depth=lambda depth: self.metrics.queued(depth.pending),
         )
-        await work(
-            outbox,
-            FileIndex(self.database, self.models),
-            self.credentials,
-            self.wake_up,
-            workers=workers,
-            batch=index.batch_size,
-            poll_s=index.poll_seconds,
-            observers=observers,
-        )
+        files = FileIndex(self.database, self.models)
+        pool = WorkerPool(outbox, files, self.credentials, self.wake_up, observers)
+        await pool.run(workers=workers, batch=index.batch_size, poll_s=index.poll_seconds)
 
     async def run_maintenance(self) -> None:
         """Purge expired data, until cancelled."""
@@ -138,7 +131,7 @@ async def open_resources(
             pooler=settings.effective_pooler,
         )
         database = StoreDatabase(pool, lock_timeout_ms=settings.lock_timeout_ms, on_lock_wait=metrics.waited_for_lock)
-        stack.push_async_callback(database.aclose)
+        stack.push_async_callback(pool.aclose)
         await migrate(pool, dimensions=settings.dimensions)
         embedding, rerank = settings.embedding, settings.search.rerank
         models = StoreModels(

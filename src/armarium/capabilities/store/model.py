@@ -1,8 +1,7 @@
-"""Types of the store: scopes, chunks, and the results of tools, with the fields of the contract first."""
+"""Types of the store: scopes, and the results of tools, with the fields of the contract first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
@@ -19,18 +18,6 @@ class Scope(NamedTuple):
 
     apikey_hash: str
     project: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkEntry:
-    """A chunk of a file: the bytes [start, end)."""
-
-    project: str
-    file_path: str
-    start: int
-    end: int
-    content: str
-    score: float
 
 
 class Stat(TypedDict):

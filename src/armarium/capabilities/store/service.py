@@ -17,7 +17,7 @@ from armarium.capabilities.store.files.requests import AnswerT, Request, request
 from armarium.capabilities.store.files.writes import FileWriter, Write, checked_write
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.model import Chunks, Content, Deleted, Entries, Renamed, Scope, Stat, Versions, Written
-from armarium.capabilities.store.search.file_search import FileSearch, SearchResult
+from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
     ALL_PROJECTS,
@@ -31,6 +31,7 @@ from armarium.capabilities.store.validation import (
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
+from armarium.retrieval.sources import Collection
 
 
 @dataclass(slots=True)
@@ -99,27 +100,11 @@ class Store:
         """Search the files of a project by meaning and by words. Returns the best chunks first, each with its file and
         its byte range, which file_read accepts as `offset` and `length` to read around it. A new file is found a moment
         after the write; a deleted file is never found."""
-        found = await self.find_chunks(call, args.project, args.query, args.path_prefix, args.limit)
-        answer: Chunks = {
-            "chunks": [
-                {
-                    "file_path": chunk.file_path,
-                    "file_seek_start_bytes": chunk.start,
-                    "file_seek_end_bytes": chunk.end,
-                    "chunk_content": chunk.content,
-                    "score": chunk.score,
-                    "project": chunk.project,
-                }
-                for chunk in found.chunks
-            ]
-        }
-        if found.notice is not None:
-            answer["notice"] = found.notice
-        return answer
+        return await self.find_chunks(call, args.project, args.query, args.path_prefix, args.limit)
 
     async def find_chunks(
         self, call: Call, project: str, query: str, path_prefix: str = "", limit: int | None = None
-    ) -> SearchResult:
+    ) -> Chunks:
         """The best chunks for a query, in one project or in all projects of the caller."""
         tenant = self._admitted_tenant(call)
         if project != ALL_PROJECTS:
@@ -135,8 +120,8 @@ class Store:
         self._on_search(time.perf_counter() - started)
         return found
 
-    async def indexed_projects(self, call: Call) -> list[listings.IndexedProject]:
-        """The caller's projects that contain indexed files."""
+    async def indexed_projects(self, call: Call) -> list[Collection]:
+        """The caller's projects that contain indexed files, as collections to search."""
         return await listings.indexed_projects(self._database, self._admitted_tenant(call))
 
     async def write(self, call: Call, args: arguments.WriteArgs) -> Written:

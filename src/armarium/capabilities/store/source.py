@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from armarium.capabilities.store.model import ChunkEntry
+from armarium.capabilities.store.model import Chunk
 from armarium.capabilities.store.service import Store
 from armarium.foundation.refs import FileRef
-from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection, SourceHit
 
@@ -21,35 +20,26 @@ class StoreSource:
         self._store = store
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """The projects that contain indexed files."""
-        return [
-            Collection(
-                f"{self.kind}:{project.name}",
-                project.name,
-                documents=project.files,
-                chunks=project.chunks,
-                last_indexed=timestamp(project.indexed_at),
-            )
-            for project in await self._store.indexed_projects(call)
-        ]
+        return await self._store.indexed_projects(call)
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
         project = collection.removeprefix(f"{self.kind}:")
         found = await self._store.find_chunks(call, project, query, limit=most)
-        return [_hit(collection, chunk) for chunk in found.chunks]
+        return [_hit(collection, chunk) for chunk in found["chunks"]]
 
 
-def _hit(collection: str, chunk: ChunkEntry) -> SourceHit:
-    place = {"project": chunk.project, "path": chunk.file_path, "start_byte": chunk.start, "end_byte": chunk.end}
-    name = chunk.file_path.removeprefix("/")
+def _hit(collection: str, chunk: Chunk) -> SourceHit:
+    project, path, text = chunk["project"], chunk["file_path"], chunk["chunk_content"]
+    start, end = chunk["file_seek_start_bytes"], chunk["file_seek_end_bytes"]
+    name = path.removeprefix("/")
     return SourceHit(
-        id=f"{chunk.project}{chunk.file_path}@{chunk.start}-{chunk.end}",
+        id=f"{project}{path}@{start}-{end}",
         collection=collection,
-        score=chunk.score,
-        text=chunk.content,
-        snippet=chunk.content[:_SNIPPET_CHARS],
+        score=chunk["score"],
+        text=text,
+        snippet=text[:_SNIPPET_CHARS],
         title=name,
-        uri=str(FileRef("store", chunk.project, name)),
-        citation=f"[{chunk.project}/{name}@{chunk.start}-{chunk.end}]",
-        provenance=place,
+        uri=str(FileRef("store", project, name)),
+        citation=f"[{project}/{name}@{start}-{end}]",
+        provenance={"project": project, "path": path, "start_byte": start, "end_byte": end},
     )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,7 @@ from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import LOCAL, Authenticator, Principal, read_token
 from armarium.foundation.schema import Json
 from armarium.foundation.settings import CoreSettings
-from armarium.foundation.tasks import task_group
+from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
 STANDARD_STREAM = Path("-")
@@ -62,12 +63,9 @@ def export_archive(
             tenant = call.principal.apikey_hash
             return await write_archive(section, settings.state_path(), tenant, args.project, out)
 
-        async def run() -> Json:
-            tool = local_tool("store_export", store_export, subject=("project", "file"))
-            return await host.call(
-                "store", tool, {"project": project, "file": str(file)}, settings=settings, call=caller
-            )
-
+        tool = local_tool("store_export", store_export, subject=("project", "file"))
+        arguments = {"project": project, "file": str(file)}
+        run = partial(host.call, "store", tool, arguments, settings=settings, call=caller)
         done = anyio.run(run, backend_options={"use_uvloop": True})
     if not as_json:
         files, size, projects = count(done["files"], "file"), count(done["bytes"], "byte"), done["projects"]
@@ -113,11 +111,9 @@ def import_archive(
             )
             return asdict(imported)
 
-        async def run() -> Json:
-            tool = local_tool("store_import", store_import, subject=("project", "file"))
-            arguments = {"overwrite": overwrite, "file": str(file)} | ({"project": project} if project else {})
-            return await host.call("store", tool, arguments, settings=settings, call=caller)
-
+        tool = local_tool("store_import", store_import, subject=("project", "file"))
+        arguments = {"overwrite": overwrite, "file": str(file)} | ({"project": project} if project else {})
+        run = partial(host.call, "store", tool, arguments, settings=settings, call=caller)
         done = anyio.run(run, backend_options={"use_uvloop": True})
     if as_json:
         show_json(done | {"skipped": skipped})
@@ -148,9 +144,10 @@ async def read_archive(
     largest = section.max_file_bytes
     # A member is one write, whatever its size, and operators are exempt from the rate limit.
     section = section.model_copy(update={"max_payload_bytes": largest, "rate": _UNLIMITED})
-    done = Imported()
-    async with open_resources(section, state_dir, CollectorRegistry()) as resources, task_group() as tasks:
-        tasks.start_soon(resources.wake_up.notify_others)
+    async with (
+        open_resources(section, state_dir, CollectorRegistry()) as resources,
+        background(resources.wake_up.notify_others),
+    ):
         archive = Import(
             build_store(resources),
             resources.database,
@@ -160,9 +157,7 @@ async def read_archive(
             max_file_bytes=largest,
             on_skipped=on_skipped,
         )
-        done = await archive.run(source)
-        tasks.cancel_scope.cancel()
-    return done
+        return await archive.run(source)
 
 
 def caller_of(settings: CoreSettings, user: str | None, key_file: Path | None) -> Call:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -26,7 +27,7 @@ from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, say, show_json
 from armarium.foundation.schema import Json
 from armarium.foundation.settings import CoreSettings
-from armarium.foundation.tasks import task_group
+from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
 _POLL_S = 0.5
@@ -57,9 +58,8 @@ def reindex(
         """Delete all vectors and queue all files."""
         return await operation.run(wait=args.wait, on_progress=_progress_lines())
 
-    async def run() -> Json:
-        return await host.call("store", local_tool("store_reindex", store_reindex), {"wait": wait}, settings=settings)
-
+    tool = local_tool("store_reindex", store_reindex)
+    run = partial(host.call, "store", tool, {"wait": wait}, settings=settings)
     done = anyio.run(run, backend_options={"use_uvloop": True})
     if as_json:
         show_json({"files": plan.files, "dimensions": plan.wanted_dimensions} | done)
@@ -82,7 +82,7 @@ class Reindex:
     state_dir: Path
 
     async def plan(self) -> ReindexPlan:
-        async with database_address(self.section, self.state_dir) as dsn, self._pool(dsn) as pool:
+        async with database_address(self.section, self.state_dir) as dsn, aclosing(await self._pool(dsn)) as pool:
             return await plan_reindex(pool, dimensions=self.section.dimensions)
 
     async def run(self, *, wait: bool, on_progress: Callable[[int, int], None]) -> Json:
@@ -90,33 +90,28 @@ class Reindex:
         keys are needed nothing is queued: a job without a key would fail."""
         queue = self.section.search.enabled and not self.section.needs_callers_keys
         async with database_address(self.section, self.state_dir) as dsn:
-            async with self._pool(dsn) as pool:
+            async with aclosing(await self._pool(dsn)) as pool:
                 queued = await begin_reindex(pool, dimensions=self.section.dimensions, queue=queue)
             if wait and queued.jobs:
                 failed = await self._index(queued, on_progress)
                 return {"queued": queued.jobs, "failed": failed, "complete": True}
         return {"queued": queued.jobs, "failed": 0, "complete": not queued.jobs}
 
-    @asynccontextmanager
-    async def _pool(self, dsn: str) -> AsyncGenerator[Pool]:
+    async def _pool(self, dsn: str) -> Pool:
         timeout_s = self.section.database_timeout_ms / 1000
-        pool = await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=self.section.effective_pooler)
-        try:
-            yield pool
-        finally:
-            await pool.close()
+        return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=self.section.effective_pooler)
 
     async def _index(self, queued: QueuedJobs, on_progress: Callable[[int, int], None]) -> int:
         """Index until no job is left; how many failed."""
         left, failed = queued.jobs, 0
-        opened = open_resources(self.section, self.state_dir, CollectorRegistry())
-        async with opened as resources, task_group() as tasks:
-            tasks.start_soon(resources.run_workers, self.section.index.workers or 1)
+        async with (
+            open_resources(self.section, self.state_dir, CollectorRegistry()) as resources,
+            background(partial(resources.run_workers, self.section.index.workers or 1)),
+        ):
             while left:
                 await anyio.sleep(_POLL_S)
                 left, failed = await reindex_progress(resources.database, queued)
                 on_progress(queued.jobs - left, queued.jobs)
-            tasks.cancel_scope.cancel()
         return failed
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -47,8 +47,6 @@ class Connection(Protocol):
 
     def execute(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[str]: ...
 
-    async def executemany(self, command: str, args: Iterable[Sequence[Any]]) -> None: ...
-
     def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Sequence[Row]]: ...
 
     def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Row | None]: ...
@@ -56,6 +54,10 @@ class Connection(Protocol):
     def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Awaitable[Any]: ...
 
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[[object], None]) -> None: ...
 
     def is_in_transaction(self) -> bool: ...
 
@@ -78,7 +80,7 @@ class Pool:
         connect: Callable[[], Awaitable[Connection]],
         size: int,
         *,
-        timeout_s: float | None = None,
+        timeout_s: float,
         begin: str = "BEGIN",
         pooled: bool = False,
     ) -> None:
@@ -157,7 +159,7 @@ class Pool:
                 return connection
         return None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait until all connections are returned, then close them. After a timeout, connections in use are terminated.
         No connection can be acquired afterwards."""
         with anyio.move_on_after(_CLOSE_TIMEOUT_S):
@@ -183,29 +185,26 @@ def tenant_setting(tenant: str) -> str:
 
 
 @asynccontextmanager
-async def reporting_lost_connection() -> AsyncGenerator[None]:
-    """Raise DATABASE_UNAVAILABLE if the connection is lost in the block; for start-up and commands."""
+async def operator_transaction(pool: Pool) -> AsyncGenerator[Connection]:
+    """A transaction for start-up and commands. Raises DATABASE_UNAVAILABLE if the connection is lost.
+
+    Long statements are allowed in it; the connection is terminated if the database stops answering new connections.
+    Behind a pooler this is not possible: new connections may wait there for the session that this connection holds.
+    """
     try:
-        yield
+        async with AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(pool.connection())
+            if not pool.pooled:
+                watch = partial(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)
+                await stack.enter_async_context(background(watch))
+            await stack.enter_async_context(connection.transaction())
+            yield connection
     except CONNECTION_ERRORS as error:
         raise DatabaseUnavailable(
             "the database stopped answering",
             hint="check that PostgreSQL runs, and start again",
             private={"error": type(error).__name__},
         ) from error
-
-
-@asynccontextmanager
-async def terminating_when_unresponsive(pool: Pool, connection: Connection) -> AsyncGenerator[None]:
-    """Allow long statements in the block, but terminate the connection if the database stops answering new connections.
-
-    Behind a pooler this is not possible: new connections may wait there for the session that this connection holds.
-    """
-    if pool.timeout_s is None or pool.pooled:
-        yield
-        return
-    async with background(partial(_terminate_when_unresponsive, pool, connection, pool.timeout_s / 2)):
-        yield
 
 
 async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every_s: float) -> None:
@@ -216,7 +215,7 @@ async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every
 
 
 async def connect(
-    dsn: str, *, size: int, timeout_s: float | None = None, wait_s: float = 0.0, pooler: Pooler = "auto"
+    dsn: str, *, size: int, timeout_s: float = 600.0, wait_s: float = 0.0, pooler: Pooler = "auto"
 ) -> Pool:
     """Open a pool of connections. An unreachable database is retried for `wait_s` seconds. Raises DATABASE_UNAVAILABLE
     with the reason if that fails."""
@@ -252,12 +251,14 @@ async def connect(
         delay_s = min(delay_s * 2, _MAX_DELAY_S)
 
 
-async def _pool(dsn: str, size: int, timeout_s: float | None, pooler: Pooler) -> Pool:
-    settings = {"idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION, "jit": "off"}
-    if timeout_s is not None:
+async def _pool(dsn: str, size: int, timeout_s: float, pooler: Pooler) -> Pool:
+    settings = {
+        "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
+        "jit": "off",
         # A little less than ours: the server cancels a slow statement first, and the connection stays usable.
-        settings["statement_timeout"] = f"{max(1, int(timeout_s * 900))}ms"
-    connect_timeout_s = min(_CONNECT_TIMEOUT_S, timeout_s or _CONNECT_TIMEOUT_S)
+        "statement_timeout": f"{max(1, int(timeout_s * 900))}ms",
+    }
+    connect_timeout_s = min(_CONNECT_TIMEOUT_S, timeout_s)
     open_connection = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
     if pooler == "transaction" or (pooler == "auto" and await is_pooled(dsn, connect_timeout_s)):
         # Sessions are shared: prepared statements and session settings do not survive a transaction.

@@ -9,19 +9,13 @@ from importlib.resources import files
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
 
-from armarium.capabilities.store.database.pool import (
-    CONNECTION_ERRORS,
-    Connection,
-    Pool,
-    reporting_lost_connection,
-    terminating_when_unresponsive,
-)
+from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection, Pool, operator_transaction
 from armarium.capabilities.store.errors import DatabaseUnavailable
 
 OLDEST_POSTGRES = 150_000
 _FIRST = 1
 LONGEST_S = 12 * 3600.0
-"""Timeout of one statement. `terminating_when_unresponsive` detects a hung database sooner, except behind a pooler."""
+"""Timeout of one statement. `operator_transaction` detects a hung database sooner, except behind a pooler."""
 _HAS_LEDGER = "SELECT to_regclass('armarium_store_schema') IS NOT NULL"
 ADOPTABLE = """
 SELECT relname::text AS name, pg_has_role(relowner, 'USAGE') AS is_ours
@@ -77,7 +71,7 @@ async def migrate(pool: Pool, *, dimensions: int) -> None:
 
 async def _made_for_if_current(pool: Pool) -> int | None:
     """The dimensions of the index if no migration is missing, without waiting for a lock."""
-    async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
+    async with operator_transaction(pool) as connection:
         if not await connection.fetchval(_HAS_LEDGER):
             return None
         missing = {number for number, _, _ in migrations()} - await _applied(connection)
@@ -88,12 +82,7 @@ async def _made_for_if_current(pool: Pool) -> int | None:
 async def schema_transaction(pool: Pool, *, dimensions: int) -> AsyncGenerator[Connection]:
     """A transaction that applies missing migrations and holds the lock of the schema. `dimensions` applies only to a
     newly created schema."""
-    async with (
-        reporting_lost_connection(),
-        pool.connection() as connection,
-        terminating_when_unresponsive(pool, connection),
-        connection.transaction(),
-    ):
+    async with operator_transaction(pool) as connection:
         version: int = await connection.fetchval("SELECT current_setting('server_version_num')::int")
         if version < OLDEST_POSTGRES:
             raise DatabaseUnavailable(
@@ -143,8 +132,8 @@ async def _apply_missing(connection: Connection, dimensions: int) -> None:
             hint=_OWN_THEM if isinstance(error, asyncpg.InsufficientPrivilegeError) else _DO_NOT_FIT,
             private={"error": str(error)},
         ) from error
-    note = "INSERT INTO armarium_store_schema (number, name) VALUES ($1, $2)"
-    await connection.executemany(note, [(number, name) for number, name, _ in missing])
+    note = "INSERT INTO armarium_store_schema (number, name) SELECT * FROM unnest($1::int[], $2::text[])"
+    await connection.execute(note, [number for number, _, _ in missing], [name for _, name, _ in missing])
     await connection.execute(
         "INSERT INTO armarium_store_facts VALUES ('dimensions', $1) ON CONFLICT DO NOTHING", str(dimensions)
     )

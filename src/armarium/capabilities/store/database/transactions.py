@@ -50,36 +50,156 @@ RECOVERABLE_ERRORS = (ArmariumError, asyncpg.PostgresError, asyncpg.InternalClie
 connection and the client has not noticed yet."""
 
 
-class _ProjectQueue:
-    """Queues changes in the process: first by project, then for a slot. In the database each would hold a connection.
+class StoreDatabase:
+    """An open database. Every transaction belongs to one tenant, and row security restricts it to that tenant's rows.
 
-    Some connections stay reserved for reads, so that reads never wait for a busy project.
+    The tenant is set per transaction, so a session can serve another tenant next, also behind a pooler. Every wait is
+    bounded by the pool's timeout and then raises `RESOURCE_BUSY`.
     """
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, pool: Pool, *, lock_timeout_ms: int, on_lock_wait: Callable[[float], None]) -> None:
+        self.pool = pool
+        self._lock_timeout_ms = lock_timeout_ms
+        self._on_lock_wait = on_lock_wait
         self._projects: WeakValueDictionary[Scope, anyio.Semaphore] = WeakValueDictionary()
-        self._slots = anyio.Semaphore(max(1, connections * _SHARE_FOR_CHANGES // 10), fast_acquire=True)
+        # Some connections stay reserved for reads, so that reads never wait for a busy project.
+        self._slots = anyio.Semaphore(max(1, pool.size * _SHARE_FOR_CHANGES // 10), fast_acquire=True)
+        self.answered_at = time.monotonic()
+        """Time of the last successful transaction (monotonic clock)."""
+
+    def read_transaction(self, tenant: str) -> AbstractAsyncContextManager[Connection]:
+        """A READ ONLY transaction at isolation level READ COMMITTED: each statement has its own snapshot."""
+        begin = self.pool.begin.replace("BEGIN", "BEGIN READ ONLY", 1)
+        return self._transaction(f"SET LOCAL {tenant_setting(tenant)}", begin=begin)
+
+    async def fetch_in_transaction(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement in a write transaction of its own and return its rows."""
+        async with self.write_transaction(tenant) as connection:
+            return await connection.fetch(statement, *arguments)
+
+    def write_transaction(self, tenant: str, *, durable: bool = True) -> AbstractAsyncContextManager[Connection]:
+        """A transaction that may change rows without the lock of a project, such as jobs and chunks.
+
+        If it is not `durable`, the commit does not wait for the disk and can be lost in a crash of the database.
+        """
+        begin = [f"SET LOCAL {tenant_setting(tenant)}"]
+        if not durable:
+            begin.append("SET LOCAL synchronous_commit = off")
+        return self._transaction(*begin)
+
+    async def fetchrow_autocommit(self, statement: str, *arguments: Any) -> Row | None:
+        """Like `fetch_autocommit`, but return the first row or None."""
+        rows = await self.fetch_autocommit(statement, *arguments)
+        return rows[0] if rows else None
+
+    async def fetch_autocommit(self, statement: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement that sets the tenant itself, without an explicit transaction: one round trip."""
+        if self.pool.pooled:
+            # A statement is two messages, and outside a transaction a pooler may send each to another session.
+            async with self._transaction() as connection:
+                return await connection.fetch(statement, *arguments)
+        deadline = time.monotonic() + self.pool.timeout_s
+        connection = await self._acquire()
+        try:
+            rows = await connection.fetch(statement, *arguments, timeout=_remaining(deadline))
+        except (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                terminate(connection)
+            raise _unavailable(error) from error
+        finally:
+            self.pool.release(connection)
+        self.answered_at = time.monotonic()
+        return rows
 
     @asynccontextmanager
-    async def turn(self, scope: Scope, timeout_s: float) -> AsyncGenerator[bool]:
-        """Wait for a turn, first come, first served. Yields False after the timeout."""
-        deadline = anyio.current_time() + timeout_s
+    async def project_transaction(self, scope: Scope) -> AsyncGenerator[Connection]:
+        """A transaction that holds the lock of a project: one at a time in each project, across all processes."""
+        started = time.perf_counter()
+        async with self._turn(scope, started) as lock_timeout_ms:
+            begin = (
+                f"SET LOCAL {tenant_setting(scope.apikey_hash)}",
+                f"SET LOCAL lock_timeout = {lock_timeout_ms}",
+                f"SELECT pg_advisory_xact_lock({lock_key(scope)})",
+            )
+            async with self._transaction(*begin) as connection:
+                self._on_lock_wait(time.perf_counter() - started)
+                yield connection
+
+    async def fetchrow_locked(self, scope: Scope, statement: str, *arguments: Any) -> Row:
+        """Run one statement that sets the tenant and locks the project itself, in one round trip.
+
+        Its last two arguments are the key of the lock and the lock timeout in milliseconds; its column `waited_s` is
+        how long it waited for the lock.
+        """
+        started = time.perf_counter()
+        async with self._turn(scope, started) as lock_timeout_ms:
+            waited_s = time.perf_counter() - started
+            row = await self.fetchrow_autocommit(statement, *arguments, lock_key(scope), lock_timeout_ms)
+        assert row is not None, "the statement always gives a row"
+        self._on_lock_wait(waited_s + row["waited_s"])
+        return row
+
+    @asynccontextmanager
+    async def _turn(self, scope: Scope, started: float) -> AsyncGenerator[int]:
+        """Wait for a turn in the process, first by project, then for a slot: in the database, each waiting change would
+        hold a connection. Yields the milliseconds that remain for the lock in the database."""
         project = self._projects.get(scope)
         if project is None:
             project = self._projects[scope] = anyio.Semaphore(1, fast_acquire=True)
+        deadline = anyio.current_time() + self._lock_timeout_ms / 1000
         if not await _acquired(project, deadline):
-            yield False
-            return
+            raise self._busy(scope, started)
         try:
             if not await _acquired(self._slots, deadline):
-                yield False
-                return
+                raise self._busy(scope, started)
             try:
-                yield True
+                yield max(1, self._lock_timeout_ms - int((time.perf_counter() - started) * 1000))
+            except asyncpg.LockNotAvailableError as error:
+                raise self._busy(scope, started) from error
             finally:
                 self._slots.release()
         finally:
             project.release()
+
+    def _busy(self, scope: Scope, since: float) -> ResourceBusy:
+        self._on_lock_wait(time.perf_counter() - since)
+        return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
+
+    @asynccontextmanager
+    async def _transaction(self, *setup: str, begin: str | None = None) -> AsyncGenerator[Connection]:
+        deadline = time.monotonic() + self.pool.timeout_s
+        connection = await self._acquire()
+        try:
+            await connection.execute("; ".join((begin or self.pool.begin, *setup)), timeout=_remaining(deadline))
+            yield connection
+            await connection.execute("COMMIT")
+            self.answered_at = time.monotonic()
+        except BaseException as error:
+            await self._roll_back(connection, error)
+            if isinstance(error, (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError)):
+                raise _unavailable(error) from error
+            raise
+        finally:
+            self.pool.release(connection)
+
+    async def _acquire(self) -> Connection:
+        try:
+            return await self.pool.acquire()
+        except CONNECTION_ERRORS as error:
+            raise _unavailable(error) from error
+
+    async def _roll_back(self, connection: Connection, error: BaseException) -> None:
+        """Roll back, also after cancellation. A connection that fails to roll back is closed."""
+        if isinstance(error, TimeoutError):
+            terminate(connection)
+            return
+        with anyio.move_on_after(min(_ROLLBACK_TIMEOUT_S, self.pool.timeout_s), shield=True) as waiting:
+            try:
+                await connection.execute("ROLLBACK")
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError):
+                terminate(connection)
+        if waiting.cancelled_caught:
+            terminate(connection)
 
 
 async def _acquired(semaphore: anyio.Semaphore, deadline: float) -> bool:
@@ -92,167 +212,6 @@ async def _acquired(semaphore: anyio.Semaphore, deadline: float) -> bool:
     return True
 
 
-class StoreDatabase:
-    """An open database. Every transaction belongs to one tenant, and row security restricts it to that tenant's rows.
-
-    The tenant is set per transaction, so a session can serve another tenant next, also behind a pooler. Every wait is
-    bounded by the pool's timeout and then raises `RESOURCE_BUSY`.
-    """
-
-    def __init__(self, pool: Pool, *, lock_timeout_ms: int, on_lock_wait: Callable[[float], None]) -> None:
-        self._pool = pool
-        self._lock_timeout_ms = lock_timeout_ms
-        self._on_lock_wait = on_lock_wait
-        self._queue = _ProjectQueue(pool.size)
-        self.answered_at = time.monotonic()
-        """Time of the last successful transaction (monotonic clock)."""
-
-    @property
-    def supports_listen(self) -> bool:
-        """Whether LISTEN works: not through a pooler, which shares the session."""
-        return not self._pool.pooled
-
-    @asynccontextmanager
-    async def read_transaction(self, tenant: str) -> AsyncGenerator[Connection]:
-        """A READ ONLY transaction at isolation level READ COMMITTED: each statement has its own snapshot."""
-        begin = self._pool.begin.replace("BEGIN", "BEGIN READ ONLY", 1)
-        async with self._transaction(f"SET LOCAL {tenant_setting(tenant)}", begin=begin) as connection:
-            yield connection
-
-    async def fetch_in_transaction(self, tenant: str, statement: str, *arguments: Any) -> Sequence[Row]:
-        """Run one statement in a write transaction of its own and return its rows."""
-        async with self.write_transaction(tenant) as connection:
-            return await connection.fetch(statement, *arguments)
-
-    @asynccontextmanager
-    async def write_transaction(self, tenant: str, *, durable: bool = True) -> AsyncGenerator[Connection]:
-        """A transaction that may change rows without the lock of a project, such as jobs and chunks.
-
-        If it is not `durable`, the commit does not wait for the disk and can be lost in a crash of the database.
-        """
-        begin = [f"SET LOCAL {tenant_setting(tenant)}"]
-        if not durable:
-            begin.append("SET LOCAL synchronous_commit = off")
-        async with self._transaction(*begin) as connection:
-            yield connection
-
-    async def fetchrow_autocommit(self, statement: str, *arguments: Any) -> Row | None:
-        """Like `fetch_autocommit`, but return the first row or None."""
-        rows = await self.fetch_autocommit(statement, *arguments)
-        return rows[0] if rows else None
-
-    async def fetch_autocommit(self, statement: str, *arguments: Any) -> Sequence[Row]:
-        """Run one statement that sets the tenant itself, without an explicit transaction: one round trip."""
-        if self._pool.pooled:
-            # A statement is two messages, and outside a transaction a pooler may send each to another session.
-            async with self._transaction() as connection:
-                return await connection.fetch(statement, *arguments)
-        deadline = self._deadline()
-        connection = await self._acquire()
-        try:
-            rows = await connection.fetch(statement, *arguments, timeout=_remaining(deadline))
-        except (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                terminate(connection)
-            raise _unavailable(error) from error
-        finally:
-            self._pool.release(connection)
-        self.answered_at = time.monotonic()
-        return rows
-
-    @asynccontextmanager
-    async def project_transaction(self, scope: Scope) -> AsyncGenerator[Connection]:
-        """A transaction that holds the lock of a project: one at a time in each project, across all processes."""
-        started = time.perf_counter()
-        try:
-            async with self._queue.turn(scope, self._lock_timeout_ms / 1000) as has_turn:
-                waited_ms = int((time.perf_counter() - started) * 1000)
-                if not has_turn:
-                    raise self._busy(scope, started)
-                begin = (
-                    f"SET LOCAL {tenant_setting(scope.apikey_hash)}",
-                    f"SET LOCAL lock_timeout = {max(1, self._lock_timeout_ms - waited_ms)}",
-                    f"SELECT pg_advisory_xact_lock({lock_key(scope)})",
-                )
-                async with self._transaction(*begin) as connection:
-                    self._on_lock_wait(time.perf_counter() - started)
-                    yield connection
-        except asyncpg.LockNotAvailableError as error:
-            raise self._busy(scope, started) from error
-
-    async def fetchrow_locked(self, scope: Scope, statement: str, *arguments: Any) -> Row:
-        """Run one statement that sets the tenant and locks the project itself, in one round trip.
-
-        Its last two arguments are the key of the lock and the lock timeout in milliseconds; its column `waited_s` is
-        how long it waited for the lock.
-        """
-        started = time.perf_counter()
-        try:
-            async with self._queue.turn(scope, self._lock_timeout_ms / 1000) as has_turn:
-                waited_s = time.perf_counter() - started
-                if not has_turn:
-                    raise self._busy(scope, started)
-                lock_timeout_ms = max(1, self._lock_timeout_ms - int(waited_s * 1000))
-                row = await self.fetchrow_autocommit(statement, *arguments, lock_key(scope), lock_timeout_ms)
-        except asyncpg.LockNotAvailableError as error:
-            raise self._busy(scope, started) from error
-        assert row is not None, "the statement always gives a row"
-        self._on_lock_wait(waited_s + row["waited_s"])
-        return row
-
-    def _busy(self, scope: Scope, since: float) -> ResourceBusy:
-        self._on_lock_wait(time.perf_counter() - since)
-        return ResourceBusy("others are changing this project", hint="try again in a moment", project=scope.project)
-
-    @asynccontextmanager
-    async def _transaction(self, *setup: str, begin: str | None = None) -> AsyncGenerator[Connection]:
-        deadline = self._deadline()
-        connection = await self._acquire()
-        try:
-            await connection.execute("; ".join((begin or self._pool.begin, *setup)), timeout=_remaining(deadline))
-            yield connection
-            await connection.execute("COMMIT")
-            self.answered_at = time.monotonic()
-        except BaseException as error:
-            await self._roll_back(connection, error)
-            if isinstance(error, (*CONNECTION_CLOSED, *_TRANSIENT_ERRORS, TimeoutError)):
-                raise _unavailable(error) from error
-            raise
-        finally:
-            self._pool.release(connection)
-
-    async def _acquire(self) -> Connection:
-        try:
-            return await self._pool.acquire()
-        except CONNECTION_ERRORS as error:
-            raise _unavailable(error) from error
-
-    def _deadline(self) -> float | None:
-        return None if self._pool.timeout_s is None else time.monotonic() + self._pool.timeout_s
-
-    async def _roll_back(self, connection: Connection, error: BaseException) -> None:
-        """Roll back, also after cancellation. A connection that fails to roll back is closed."""
-        if isinstance(error, TimeoutError):
-            terminate(connection)
-            return
-        timeout_s = min(_ROLLBACK_TIMEOUT_S, self._pool.timeout_s or _ROLLBACK_TIMEOUT_S)
-        with anyio.move_on_after(timeout_s, shield=True) as waiting:
-            try:
-                await connection.execute("ROLLBACK")
-            except (*CONNECTION_ERRORS, asyncpg.PostgresError):
-                terminate(connection)
-        if waiting.cancelled_caught:
-            terminate(connection)
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._pool.close()
-
-    def connection(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection without a transaction, for NOTIFY."""
-        return self._pool.connection()
-
-
 def _unavailable(error: Exception) -> ResourceBusy:
     _log.warning("the database does not answer", extra={"error": type(error).__name__})
     hint = (
@@ -262,9 +221,9 @@ def _unavailable(error: Exception) -> ResourceBusy:
     return ResourceBusy("the database does not answer", hint=hint)
 
 
-def _remaining(deadline: float | None) -> float | None:
+def _remaining(deadline: float) -> float:
     """The remaining seconds, at least a minimum, so that an acquired connection is always tried once."""
-    return None if deadline is None else max(_MIN_WAIT_S, deadline - time.monotonic())
+    return max(_MIN_WAIT_S, deadline - time.monotonic())
 
 
 def lock_key(scope: Scope) -> int:

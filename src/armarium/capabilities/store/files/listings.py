@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from armarium.capabilities.store.database.pool import Connection, Row
@@ -14,6 +13,8 @@ from armarium.capabilities.store.files.reads import MAX_FILES_READ, directory_en
 from armarium.capabilities.store.model import ROOT, Entries, Scope
 from armarium.capabilities.store.validation import MAX_PATH_LENGTH, below, checked_number, checked_path
 from armarium.foundation.sql import queries
+from armarium.foundation.telemetry import timestamp
+from armarium.retrieval.sources import Collection
 
 _SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
 _SEARCH_SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
@@ -22,16 +23,6 @@ _MAX_PROJECTS = 1_000
 _NAME_END = re.compile(r"(?<!/)[/.-]")
 _MIN_FILES_READ = 100
 _MAX_DEPTH = MAX_PATH_LENGTH // 2
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedProject:
-    """A project, and how much of it is indexed."""
-
-    name: str
-    files: int
-    chunks: int
-    indexed_at: datetime
 
 
 async def list_entries(
@@ -53,11 +44,14 @@ async def list_entries(
     return {"entries": [entry] if entry else [], "has_more": False}
 
 
-async def indexed_projects(database: StoreDatabase, tenant: str) -> list[IndexedProject]:
-    """The tenant's projects that have chunks, by name; at most 1,000."""
+async def indexed_projects(database: StoreDatabase, tenant: str) -> list[Collection]:
+    """The tenant's projects that have chunks, by name, as collections to search; at most 1,000."""
     async with database.read_transaction(tenant) as connection:
         rows = await connection.fetch(_SEARCH_SQL["indexed_projects"], tenant, _MAX_PROJECTS)
-    return [IndexedProject(row["project"], row["files"], row["chunks"], row["indexed_at"]) for row in rows]
+    return [
+        Collection(f"store:{row['project']}", row["project"], row["files"], row["chunks"], timestamp(row["indexed_at"]))
+        for row in rows
+    ]
 
 
 async def _entries_below(connection: Connection, scope: Scope, path: str, depth: int, limit: int) -> Entries:

@@ -28,21 +28,11 @@ _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
 
 
-class Cache(Protocol):
-    """Texts by name that expire."""
-
-    async def put(self, name: str, text: str) -> None: ...
-
-    async def get(self, name: str) -> str | None: ...
-
-    async def remove(self, name: str) -> None: ...
-
-
 class Credentials:
     """Passes a caller's key from a write to its index job, in an encrypted envelope in a cache. An envelope is bound to
     a tenant, a project and a reference."""
 
-    def __init__(self, cache: Cache, keks: Keks, *, ttl_s: float) -> None:
+    def __init__(self, cache: MemoryCache | RedisCache, keks: Keks, *, ttl_s: float) -> None:
         self._cache = cache
         self._keks = keks
         self._ttl_s = ttl_s

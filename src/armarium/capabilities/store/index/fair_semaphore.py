@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -27,23 +28,23 @@ class FairSemaphore:
         return len(self._queues.get(tenant, ()))
 
     @asynccontextmanager
-    async def held(self, tenant: str) -> AsyncGenerator[None]:
-        """Wait for a slot, and hold it for the duration of the block."""
-        if not self.acquire_nowait(tenant):
-            await self.acquire(tenant)
+    async def held(
+        self, tenant: str, *, timeout_s: float = math.inf, refusal: Exception | None = None
+    ) -> AsyncGenerator[None]:
+        """Wait for a slot, and hold it for the duration of the block. Raises the `refusal` after the timeout."""
+        if self._queues or self._held[tenant] >= self.each or self._held.total() >= self.total:
+            with anyio.move_on_after(timeout_s) as waiting:
+                await self._wait_for_slot(tenant)
+            if waiting.cancelled_caught:
+                raise refusal or TimeoutError
+        else:
+            self._held[tenant] += 1
         try:
             yield
         finally:
-            self.release(tenant)
+            self._release(tenant)
 
-    def acquire_nowait(self, tenant: str) -> bool:
-        """Take a slot, if one is free for the tenant and nobody waits."""
-        if self._queues or self._held[tenant] >= self.each or self._held.total() >= self.total:
-            return False
-        self._held[tenant] += 1
-        return True
-
-    async def acquire(self, tenant: str) -> None:
+    async def _wait_for_slot(self, tenant: str) -> None:
         granted = anyio.Event()
         self._queues.setdefault(tenant, deque()).append(granted)
         self._grant_next()
@@ -51,12 +52,12 @@ class FairSemaphore:
             await granted.wait()
         except BaseException:
             if granted.is_set():
-                self.release(tenant)
+                self._release(tenant)
             else:
                 self._forget(tenant, granted)
             raise
 
-    def release(self, tenant: str) -> None:
+    def _release(self, tenant: str) -> None:
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]

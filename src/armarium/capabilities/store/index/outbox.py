@@ -84,19 +84,15 @@ class Outbox:
         # tenants.
         self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
 
-    async def claim(self, stage: Stage, batch: int, *, skip: Collection[str] = ()) -> list[IndexJob]:
+    async def claim(
+        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
+    ) -> tuple[list[IndexJob], float | None]:
         """Claim the due jobs of at most `batch` paths that no worker has in this stage, one job for each path.
 
         Tenants take turns: the batch is divided among the next tenants with jobs, the oldest jobs of each first. The
-        result is in processing order, one job of each tenant after the other. Tenants in `skip` are skipped.
+        jobs are in processing order, one of each tenant after the other. Tenants in `skip` are skipped. If there is
+        nothing to claim, the second value is the seconds until the next job is due, if known.
         """
-        jobs, _ = await self.claim_or_wait(stage, batch, skip=skip)
-        return jobs
-
-    async def claim_or_wait(
-        self, stage: Stage, batch: int, *, skip: Collection[str] = ()
-    ) -> tuple[list[IndexJob], float | None]:
-        """Like `claim`; if there is nothing to claim, also the seconds until the next job is due, if known."""
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
         how = (stage, batch, claim, self.lease_s, after, list(skip))
@@ -125,19 +121,14 @@ class Outbox:
         how = (tenant, job.id, job.claim, list(job.superseded))
         return bool(await self._database.fetch_in_transaction(tenant, _SQL["advance"], *how))
 
-    async def retry(self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0) -> Outcome:
-        """Retry the job later, or mark it as failed after the last retry."""
+    async def retry(
+        self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0, permanent: bool = False
+    ) -> Outcome:
+        """Retry the job later, or mark it as failed after the last retry, or at once if the error is `permanent`."""
         # Half of the delay is random, so that jobs that failed together are not retried together.
         wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
-        return await self._reschedule(job, error_code, self._retry_max, max(wait_s, not_before_s))
-
-    async def fail(self, job: IndexJob, error_code: str) -> Outcome:
-        """Mark the job as failed without a retry."""
-        return await self._reschedule(job, error_code, 0, 0.0)
-
-    async def _reschedule(self, job: IndexJob, error_code: str, retry_max: int, wait_s: float) -> Outcome:
-        tenant = job.scope.apikey_hash
-        how = (job.id, job.claim, error_code, retry_max, wait_s)
+        tenant, retry_max = job.scope.apikey_hash, 0 if permanent else self._retry_max
+        how = (job.id, job.claim, error_code, retry_max, max(wait_s, not_before_s))
         rows = await self._database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
         return rows[0]["status"] if rows else "lost"
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from armarium.capabilities.store.database.pool import (
-    Connection,
-    Pool,
-    reporting_lost_connection,
-    terminating_when_unresponsive,
-)
+from armarium.capabilities.store.database.pool import Connection, Pool, operator_transaction
 from armarium.capabilities.store.database.schema import LONGEST_S, index_dimensions, schema_transaction
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, StoreDatabase
 from armarium.capabilities.store.errors import DatabaseUnavailable
@@ -55,7 +50,7 @@ async def stale_embedding_model(pool: Pool, model: str) -> str | None:
     The model is recorded when the store is first opened, and removed with the vectors. Reading it from all vectors
     would take too long.
     """
-    async with reporting_lost_connection(), pool.connection() as connection, connection.transaction():
+    async with operator_transaction(pool) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
         made_with: str | None = await connection.fetchval(_SQL["model_of_a_vector"], ALL_TENANTS)
         if made_with is None:
@@ -68,12 +63,7 @@ async def stale_embedding_model(pool: Pool, model: str) -> str | None:
 
 async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
     """Count the files and describe the current index, without changes."""
-    async with (
-        reporting_lost_connection(),
-        pool.connection() as connection,
-        terminating_when_unresponsive(pool, connection),
-        connection.transaction(),
-    ):
+    async with operator_transaction(pool) as connection:
         await connection.execute(f"{_FOR_ALL_TENANTS}; SET LOCAL statement_timeout = 0")
         if not await connection.fetchval(_HAS_STORE):
             raise DatabaseUnavailable(
@@ -90,8 +80,13 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJo
     file gets its vectors with its next write."""
     async with schema_transaction(pool, dimensions=dimensions) as connection:
         await connection.execute(_FOR_ALL_TENANTS)
-        if (made_for := await index_dimensions(connection)) != dimensions:
-            await _refuse_if_in_use(connection, made_for)
+        made_for = await index_dimensions(connection)
+        # They create vectors of the old dimensions, and every job would fail.
+        if made_for != dimensions and (running := await _running(connection)):
+            raise DatabaseUnavailable(
+                f"{running} servers or workers use the database, with vectors of {made_for} numbers",
+                hint="stop them, run this again, and start them with the new settings",
+            )
         await connection.execute(_HOLD_INDEX, timeout=LONGEST_S)
         await connection.execute(_FORGET_VECTORS, timeout=LONGEST_S)
         await connection.execute(_FORGET_MODEL)
@@ -119,12 +114,3 @@ async def reindex_progress(database: StoreDatabase, queued: QueuedJobs) -> tuple
 async def _running(connection: Connection) -> int:
     """The number of servers and workers: each has one listening connection."""
     return await connection.fetchval(_RUNNING, LISTENER)
-
-
-async def _refuse_if_in_use(connection: Connection, made_for: int) -> None:
-    """Raise if servers or workers are running: they create vectors of the old dimensions, and every job would fail."""
-    if running := await _running(connection):
-        raise DatabaseUnavailable(
-            f"{running} servers or workers use the database, with vectors of {made_for} numbers",
-            hint="stop them, run this again, and start them with the new settings",
-        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
@@ -25,12 +24,6 @@ _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-class _ListeningConnection(Connection, Protocol):
-    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
-
-    def add_termination_listener(self, callback: Callable[..., Any]) -> None: ...
 
 
 class WakeUp:
@@ -71,7 +64,7 @@ class SharedWakeUp(WakeUp):
             self._unsent = anyio.Event()
             try:
                 with anyio.fail_after(_TIMEOUT_S):
-                    async with self._database.connection() as connection:
+                    async with self._database.pool.connection() as connection:
                         # A simple query, which poolers forward unchanged.
                         await connection.execute(f"NOTIFY {CHANNEL}, '{self._sender}'")
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
@@ -81,52 +74,36 @@ class SharedWakeUp(WakeUp):
     async def listen(self) -> None:
         """Receive the notifications of other processes on a dedicated connection, which is reopened when it breaks,
         until cancelled. Returns at once behind a pooler, which does not support LISTEN: workers then only poll."""
-        if not self._database.supports_listen:
+        if self._database.pool.pooled:
             _log.info("the database is behind a pooler: workers poll for jobs of other servers")
             return
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                connection = await self._connect()
+                connection: Connection = await cast(Any, asyncpg).connect(
+                    self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
+                )
+                try:
+                    await connection.add_listener(CHANNEL, self._on_notification)
+                    delay_s = _FIRST_DELAY_S
+                    # Notifications may have been lost while no connection listened.
+                    self.wake()
+                    await _until_broken(connection)
+                finally:
+                    connection.terminate()
             except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 _log.warning("LISTEN for new jobs failed", extra={"error": type(error).__name__})
                 await anyio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 only spreads the load
                 delay_s = min(delay_s * 2, _MAX_DELAY_S)
-                continue
-            delay_s = _FIRST_DELAY_S
-            try:
-                # Notifications may have been lost while no connection listened.
-                self.wake()
-                await _until_broken(connection)
-            finally:
-                connection.terminate()
-
-    async def _connect(self) -> _ListeningConnection:
-        connection = cast(
-            _ListeningConnection,
-            await cast(Any, asyncpg).connect(
-                self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
-            ),
-        )
-        try:
-            await connection.add_listener(CHANNEL, self._on_notification)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
     def _on_notification(self, _connection: object, _pid: int, _channel: str, sender: str) -> None:
         if sender != self._sender:
             self.wake()
 
 
-async def _until_broken(connection: _ListeningConnection) -> None:
+async def _until_broken(connection: Connection) -> None:
     broken = anyio.Event()
-
-    def on_termination(_connection: object) -> None:
-        broken.set()
-
-    connection.add_termination_listener(on_termination)
+    connection.add_termination_listener(lambda _connection: broken.set())
     while not broken.is_set() and not connection.is_closed():
         with anyio.move_on_after(_PROBE_INTERVAL_S):
             await broken.wait()

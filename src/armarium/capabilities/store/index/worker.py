@@ -16,7 +16,7 @@ from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Outcome
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox
 from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
 from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
@@ -60,43 +60,29 @@ class Observers:
     """Length of the queue, reported periodically."""
 
 
-async def work(
-    outbox: Outbox,
-    index: FileIndex,
-    credentials: Credentials | None,
-    wake_up: SharedWakeUp,
-    *,
-    workers: int,
-    batch: int,
-    poll_s: float,
-    observers: Observers | None = None,
-) -> None:
-    """Run jobs until cancelled, embedding `workers` files at a time; with 0 workers, only report the queue's length.
-    Unfinished jobs return to the queue at the end. With `credentials`, the model needs the caller's key.
-
-    Each job has two stages, and each stage has its own queue, so that lexical search finds new text however many
-    vectors are pending. A job that needs vectors enters the second stage when its terms are written, and works with the
-    content the file has then.
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    """Runs index jobs. Each job has two stages, and each stage has its own queue, so that lexical search finds new text
+    however many vectors are pending. A job that needs vectors enters the second stage when its terms are written, and
+    works with the content the file has then.
 
     A retryable error, a missing key and an unexpected error reschedule a job with a growing delay. A permanent refusal
     by the provider of the model (an invalid key or request) fails the job at once, because a retry would fail again at
     the caller's cost. The next write of the file creates a new job.
     """
-    pool = _WorkerPool(outbox, index, credentials, wake_up, observers or Observers())
-    await pool.run(workers, batch, poll_s)
 
-
-@dataclass(frozen=True, slots=True)
-class _WorkerPool:
     outbox: Outbox
     index: FileIndex
     credentials: Credentials | None
+    """Where callers' keys are, if the model needs them."""
     wake_up: SharedWakeUp
-    observers: Observers
+    observers: Observers = Observers()
     vectors_wake_up: WakeUp = field(default_factory=WakeUp)
     stages: list[StageQueue] = field(default_factory=list[StageQueue])
 
-    async def run(self, workers: int, batch: int, poll_s: float) -> None:
+    async def run(self, *, workers: int, batch: int, poll_s: float) -> None:
+        """Run jobs until cancelled, embedding `workers` files at a time; with 0, only report the length of the queue.
+        Unfinished jobs return to the queue at the end."""
         if workers:
             term_slots = FairSemaphore(_TERM_JOBS, each=_TERM_JOBS_PER_TENANT)
             vector_slots = FairSemaphore(workers, each=workers)
@@ -130,7 +116,7 @@ class _WorkerPool:
                 try:
                     # Shielded: a cancelled claim would leave jobs claimed by nobody until their lease expires.
                     with anyio.fail_after(_CLAIM_TIMEOUT_S, shield=True):
-                        jobs, next_due_s = await self.outbox.claim_or_wait(queue.stage, queue.batch, skip=others)
+                        jobs, next_due_s = await self.outbox.claim(queue.stage, queue.batch, skip=others)
                         queue.claimed.update((job, Claim()) for job in jobs)
                 except (*RECOVERABLE_ERRORS, TimeoutError) as error:
                     _log.warning("claiming jobs failed", extra={"error": type(error).__name__})
@@ -216,11 +202,14 @@ class _WorkerPool:
     async def _finish(self, job: IndexJob, error: ArmariumError | None) -> None:
         if error is None:
             await self.outbox.done(job)
-        elif isinstance(error, ProviderError) and not error.retryable:
-            _log_outcome(job, error, await self.outbox.fail(job, error.code))
         else:
-            delay_s = error.retry_after_s if isinstance(error, ProviderError) else None
-            _log_outcome(job, error, await self.outbox.retry(job, error.code, not_before_s=delay_s or 0.0))
+            of_provider = isinstance(error, ProviderError)
+            delay_s = error.retry_after_s if of_provider else None
+            permanent = of_provider and not error.retryable
+            outcome = await self.outbox.retry(job, error.code, not_before_s=delay_s or 0.0, permanent=permanent)
+            facts = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count}
+            level = logging.ERROR if outcome == "failed" else logging.INFO
+            _log.log(level, "a file could not be indexed", extra=facts | {"outcome": outcome})
         if self.credentials is not None:
             for reference in await self.outbox.unused(job):
                 await self.credentials.discard(reference)
@@ -269,9 +258,3 @@ async def _key_for(job: IndexJob, credentials: Credentials) -> str:
         if (key := await credentials.take(reference, job.scope)) is not None:
             return key
     raise CredentialMissing("the stored key of the caller has expired", hint="write the file again")
-
-
-def _log_outcome(job: IndexJob, error: ArmariumError, outcome: Outcome) -> None:
-    level = logging.ERROR if outcome == "failed" else logging.INFO
-    extra = {"job": job.id, "stage": job.stage, "code": error.code, "retries": job.retry_count, "outcome": outcome}
-    _log.log(level, "a file could not be indexed", extra=extra)

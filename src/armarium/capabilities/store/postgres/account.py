@@ -36,7 +36,9 @@ def leave_root(own: Iterable[Path], binaries: Path, *, rehearsal: bool = False) 
     else:
         for path in () if rehearsal else own:
             _give_to_nobody(path)
-        _become_nobody()
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
     reached = all(os.access(path.parent, os.X_OK) for path in own) and os.access(binaries / "postgres", os.X_OK)
     if not reached:
         raise DatabaseUnavailable(
@@ -76,12 +78,6 @@ def _enter_user_namespace() -> None:
     ):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(content)
-
-
-def _become_nobody() -> None:
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
 def _succeeds_in_a_child(attempt: Callable[[], None]) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.account import die_with_parent
 from armarium.capabilities.store.postgres.home import SOCKET_NAME, Home, disk_full
+from armarium.foundation.files.beneath import closed_after
 
 ROLE = "armarium"
 DATABASE = "armarium"
@@ -82,15 +83,20 @@ def create_cluster(home: Home, binaries: Path) -> None:
                 *("--data-checksums", "--no-instructions", *tuning),
             ]
         )
-        _as_superuser(binaries, fresh, "postgres", f"CREATE ROLE {ROLE} LOGIN;")
-        _as_superuser(binaries, fresh, "postgres", f"CREATE DATABASE {DATABASE} OWNER {ROLE};")
-        _as_superuser(binaries, fresh, DATABASE, "CREATE EXTENSION vector;")
+        for database, statement in (
+            ("postgres", f"CREATE ROLE {ROLE} LOGIN;"),
+            ("postgres", f"CREATE DATABASE {DATABASE} OWNER {ROLE};"),
+            (DATABASE, "CREATE EXTENSION vector;"),
+        ):
+            # Single-user mode: no client can connect before the cluster is complete.
+            _run([binaries / "postgres", "--single", "-D", fresh, "-c", "exit_on_error=on", database], statement)
         (fresh / "pg_hba.conf").write_text(_ACCESS)
         fresh.rename(home.data)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    _make_durable(home.root)
+    with closed_after(os.open(home.root, os.O_RDONLY | os.O_DIRECTORY)) as directory:
+        os.fsync(directory)
 
 
 def remove_unfinished(home: Home) -> None:
@@ -105,16 +111,10 @@ def server_command(home: Home, binaries: Path, socket_directory: Path) -> list[s
     return [str(binaries / "postgres"), "-D", str(home.data), *chosen]
 
 
-def environment() -> dict[str, str]:
-    """The environment of PostgreSQL's programs, without client settings and secrets."""
-    kept = {name: value for name in ("PATH", "LD_LIBRARY_PATH") if (value := os.environ.get(name)) is not None}
+def environment(*more: str) -> dict[str, str]:
+    """The environment of PostgreSQL's programs, without client settings and secrets, and with `more` variables."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", *more) if name in os.environ}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
-
-
-def supervisor_environment() -> dict[str, str]:
-    """The environment of the supervisor, which outlives the process that starts it."""
-    kept = {name: value for name in ("PYTHONPATH", "PYTHONHOME") if (value := os.environ.get(name)) is not None}
-    return environment() | kept
 
 
 def is_ready(socket_directory: Path) -> bool:
@@ -151,12 +151,6 @@ def why_not(output: str) -> DatabaseUnavailable:
     )
 
 
-def _as_superuser(binaries: Path, data: Path, database: str, statement: str) -> None:
-    # Single-user mode: no client can connect before the cluster is complete.
-    strict = ("-c", "exit_on_error=on")
-    _run([binaries / "postgres", "--single", "-D", data, *strict, database], statement)
-
-
 def _run(command: Sequence[str | Path], words: str = "") -> None:
     try:
         ended = subprocess.run(  # noqa: S603 a program of an installed package
@@ -174,11 +168,3 @@ def _run(command: Sequence[str | Path], words: str = "") -> None:
         raise why_not(str(error)) from error
     if ended.returncode:
         raise why_not(ended.stdout)
-
-
-def _make_durable(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

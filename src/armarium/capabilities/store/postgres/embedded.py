@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, is_ready, supervisor_environment
+from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, environment, is_ready
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
 from armarium.capabilities.store.postgres.installation import fitting_installation, installations
 from armarium.foundation.tasks import background
@@ -39,10 +39,14 @@ async def embedded_postgres(data_dir: Path, *, start_timeout_s: float = _START_T
     The role owns the database, is not a superuser, and pgvector is installed. If the server or its supervisor is
     killed, connections break, and the same address works again a moment later.
     """
-    home = await to_thread.run_sync(_prepared_home, data_dir)
-    with _opened(home.users_lock) as using:
+    home = Home(data_dir)
+    await to_thread.run_sync(home.prepare)
+    deadline = time.monotonic() + start_timeout_s
+    with open_lock(home.lock_path("users")) as using:
+        # A supervisor that holds the lock exclusively has no more users: it is stopping its server.
+        await _take(using, deadline, shared=True)
         server = _SharedServer(home, start_timeout_s)
-        socket_directory = await server.join(using)
+        socket_directory = await server.ensure_running(deadline)
         async with background(server.watch):
             yield address(socket_directory)
 
@@ -58,17 +62,10 @@ class _SharedServer:
         self._home = home
         self._start_timeout_s = start_timeout_s
 
-    async def join(self, using: Lock) -> Path:
-        """Register as a user and make sure that the server runs. Returns the directory of its socket."""
-        deadline = time.monotonic() + self._start_timeout_s
-        # A supervisor that holds the lock exclusively has no more users: it is stopping its server.
-        await _take(using, deadline, shared=True)
-        return await self._ensure_running(deadline)
-
     async def watch(self) -> None:
         """Start another supervisor whenever the current one has ended."""
         pause = _WATCH_S
-        with _opened(self._home.supervisor_lock) as lock:
+        with open_lock(self._home.lock_path("keeper")) as lock:
             while True:
                 await anyio.sleep(pause)
                 if not lock.take(shared=True):
@@ -76,7 +73,7 @@ class _SharedServer:
                     continue
                 lock.release()
                 try:
-                    await self._ensure_running(time.monotonic() + self._start_timeout_s)
+                    await self.ensure_running(time.monotonic() + self._start_timeout_s)
                     _log.warning("the supervisor of the database had ended; another one was started")
                     pause = _WATCH_S
                 except DatabaseUnavailable as error:
@@ -84,12 +81,13 @@ class _SharedServer:
                     _log.warning("the database cannot be started again", extra=facts)
                     pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    async def _ensure_running(self, deadline: float) -> Path:
-        with _opened(self._home.start_lock) as starting:
+    async def ensure_running(self, deadline: float) -> Path:
+        """Start a supervisor if there is none. Returns the directory of the server's socket."""
+        with open_lock(self._home.lock_path("start")) as starting:
             await _take(starting, deadline)
             socket_directory = await to_thread.run_sync(self._home.socket_directory)
             while True:
-                with _opened(self._home.supervisor_lock) as lock:
+                with open_lock(self._home.lock_path("keeper")) as lock:
                     if lock.take():
                         await self._start_supervisor(lock, socket_directory, deadline)
                         return socket_directory
@@ -127,12 +125,6 @@ class _SharedServer:
             raise DatabaseUnavailable(failure["message"], hint=failure["hint"], private=failure["private"])
 
 
-def _prepared_home(data_dir: Path) -> Home:
-    home = Home(Path(os.path.abspath(data_dir)))
-    home.prepare()
-    return home
-
-
 def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, ...]) -> None:
     try:
         home.trim_log()
@@ -144,7 +136,7 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd="/",
-                env=supervisor_environment(),
+                env=environment("PYTHONPATH", "PYTHONHOME"),
                 pass_fds=descriptors,
                 # Signals of the terminal must not reach the supervisor.
                 start_new_session=True,
@@ -155,13 +147,6 @@ def _launch(home: Home, arguments: tuple[object, ...], descriptors: tuple[int, .
         raise unusable(error) from error
     except subprocess.SubprocessError as error:
         raise _not_started() from error
-
-
-def _opened(path: Path) -> Lock:
-    try:
-        return open_lock(path)
-    except OSError as error:
-        raise unusable(error) from error
 
 
 async def _take(lock: Lock, deadline: float, *, shared: bool = False) -> None:

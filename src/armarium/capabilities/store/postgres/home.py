@@ -13,17 +13,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.foundation.files.state_files import make_private_directory
 
 SOCKET_NAME = ".s.PGSQL.5432"
 NOBODY = 65534
-_PRIVATE = 0o700
 # The kernel allows 107 bytes. Commas separate directories and hosts, and other characters need quoting in addresses.
 _USABLE_AS_ADDRESS = re.compile(r"/[A-Za-z0-9._/+-]{1,88}")
 _LOG_LIMIT_BYTES = 1024 * 1024
+
+LockName = Literal["users", "start", "keeper", "server"]
+"""`users` is held in shared mode by every process that uses the server; the supervisor acquires it after the last one.
+`start`: by the process that checks whether a supervisor is needed. `keeper`: by the supervisor; contains its process
+id. `server`: by every process of PostgreSQL, so that no second server starts while processes of the first remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +44,8 @@ class Home:
     def log(self) -> Path:
         return self.root / "postgres.log"
 
-    @property
-    def users_lock(self) -> Path:
-        """Held in shared mode by every process that uses the server; the supervisor acquires it after the last one."""
-        return self.root / "users.lock"
-
-    @property
-    def start_lock(self) -> Path:
-        """Held by the process that checks whether a supervisor is needed."""
-        return self.root / "start.lock"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        """Held by the supervisor while it runs; contains its process id."""
-        return self.root / "keeper.lock"
-
-    @property
-    def server_lock(self) -> Path:
-        """Held by every process of PostgreSQL, so that no second server starts while processes of the first remain."""
-        return self.root / "server.lock"
+    def lock_path(self, name: LockName) -> Path:
+        return self.root / f"{name}.lock"
 
     def prepare(self) -> None:
         """Create the directory, private to this user. Raises if it cannot be used."""
@@ -132,8 +119,8 @@ class Home:
 
 
 def data_directory(configured: str | None, state_dir: Path) -> Path:
-    """The configured `store.data_dir`, or `postgres` in the state directory."""
-    return Path(os.path.abspath(os.path.expanduser(configured))) if configured else state_dir / "postgres"
+    """The absolute path of the configured `store.data_dir`, or of `postgres` in the state directory."""
+    return Path(os.path.abspath(os.path.expanduser(configured) if configured else state_dir / "postgres"))
 
 
 class Lock:
@@ -161,8 +148,11 @@ class Lock:
 
 
 def open_lock(path: Path) -> Lock:
-    """The lock of this name, not yet taken."""
-    return Lock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    """The lock in this file, not yet taken."""
+    try:
+        return Lock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    except OSError as error:
+        raise unusable(error) from error
 
 
 def unusable(error: OSError) -> DatabaseUnavailable:
@@ -185,7 +175,7 @@ def disk_full() -> DatabaseUnavailable:
 
 def _made_private(directory: Path) -> Path:
     try:
-        directory.mkdir(exist_ok=True, mode=_PRIVATE)
+        directory.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
         raise unusable(error) from error
     # In a directory that all can write to, somebody else may have been there first.

@@ -55,7 +55,7 @@ class Supervisor:
         self._stop_requested_at: float | None = None
         self._woken, self._waker = os.pipe()
         # Opened before root privileges are dropped.
-        self._users = open_lock(home.users_lock)
+        self._users = open_lock(home.lock_path("users"))
 
     def start(self) -> None:
         """Create the cluster if needed, start the server, and wait until it is ready. Raises if it fails."""
@@ -100,7 +100,7 @@ class Supervisor:
 
     def _run_server(self, deadline: float) -> None:
         self._end_orphans()
-        with open_lock(self._home.server_lock) as lock:
+        with open_lock(self._home.lock_path("server")) as lock:
             while not lock.take():
                 # Processes of a server whose supervisor was killed are still ending.
                 if time.monotonic() > deadline:
@@ -196,14 +196,21 @@ def _report(to: int, **facts: Any) -> None:
         json.dump(facts, file)
 
 
-def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report: int, start_timeout_s: float) -> int:
-    """Run the supervisor. Reports to the starting process when the server is ready, or why it failed."""
+def main() -> int:
+    """Run the supervisor in a forked process, so that the starting process need not wait for its end. Reports to the
+    starting process when the server is ready, or why it failed."""
+    root, binaries, socket_directory = map(Path, sys.argv[1:4])
+    lock, report = map(int, sys.argv[4:6])
+    os.set_inheritable(lock, False)
+    os.set_inheritable(report, False)
+    if os.fork():
+        return 0
     os.umask(0o077)
     try:
-        os.ftruncate(lock.descriptor, 0)
-        os.pwrite(lock.descriptor, f"{os.getpid()}\n".encode(), 0)
-        supervisor = Supervisor(home, binaries, socket_directory, start_timeout_s=start_timeout_s)
-        leave_root((home.root, socket_directory), binaries)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        supervisor = Supervisor(Home(root), binaries, socket_directory, start_timeout_s=float(sys.argv[6]))
+        leave_root((root, socket_directory), binaries)
         adopt_orphans()
         try:
             supervisor.start()
@@ -217,17 +224,6 @@ def keep(home: Home, binaries: Path, socket_directory: Path, lock: Lock, report:
     _report(report)
     supervisor.keep()
     return 0
-
-
-def main() -> int:
-    """Fork, so that the starting process need not wait for the end of the supervisor."""
-    root, binaries, socket_directory, lock, report, start_timeout_s = sys.argv[1:]
-    held, to = int(lock), int(report)
-    os.set_inheritable(held, False)
-    os.set_inheritable(to, False)
-    if os.fork():
-        return 0
-    return keep(Home(Path(root)), Path(binaries), Path(socket_directory), Lock(held), to, float(start_timeout_s))
 
 
 if __name__ == "__main__":

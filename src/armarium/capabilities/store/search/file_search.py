@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -16,9 +16,8 @@ from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.terms import query_terms
-from armarium.capabilities.store.model import ChunkEntry
-from armarium.capabilities.store.search.circuit_breakers import CallerCircuitBreakers
-from armarium.capabilities.store.search.limits import SearchAdmission, SearchesBusy
+from armarium.capabilities.store.model import Chunks
+from armarium.capabilities.store.search.limits import CallerCircuitBreakers, SearchAdmission, SearchesBusy
 from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
 from armarium.capabilities.store.settings import SearchSettings
 from armarium.providers.errors import ProviderError
@@ -27,15 +26,6 @@ from armarium.retrieval.search.rerank import reorder
 LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The chunks of a search, best first."""
-
-    chunks: Sequence[ChunkEntry] = ()
-    notice: str | None = None
-    """A note for the caller, for instance that semantic search was not available."""
 
 
 class FileSearch:
@@ -50,8 +40,7 @@ class FileSearch:
         statements: int = 4,
         narrow: float = 0.25,
         on_rerank_failure: Callable[[], None] = lambda: None,
-        embedding: CallerCircuitBreakers | None = None,
-        reranking: CallerCircuitBreakers | None = None,
+        now: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._database = database
         self._models = models
@@ -59,12 +48,12 @@ class FileSearch:
         self._narrow = narrow
         self._admission = SearchAdmission(settings, statements=statements)
         self._on_rerank_failure = on_rerank_failure
-        self._embedding = embedding or CallerCircuitBreakers()
-        self._reranking = reranking or CallerCircuitBreakers()
+        self._embedding = CallerCircuitBreakers(now)
+        self._reranking = CallerCircuitBreakers(now)
 
     async def search(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> SearchResult:
+    ) -> Chunks:
         """The best chunks for a query, best first; project "*" means all projects of the tenant.
 
         If the query cannot be embedded in time, only the lexical search runs. If the query has no terms either, or if
@@ -82,14 +71,14 @@ class FileSearch:
 
     async def _searched(
         self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> SearchResult:
+    ) -> Chunks:
         """Search in two transactions, because each costs two round trips more. The first one measures the extent and
         searches by words. Meanwhile the query is embedded; the second one searches by vectors and reads the chunks.
         """
         extent: SearchExtent | None = None
         terms: Sequence[str] = ()
         lexical = ScoredChunks()
-        result = SearchResult()
+        result: Chunks = {"chunks": []}
         extent_known, lexical_done = anyio.Event(), anyio.Event()
 
         async def search_by_words() -> None:
@@ -121,8 +110,9 @@ class FileSearch:
                 best = await self._reranked(tenant, query, best, key)
                 async with self._transaction(tenant) as chunks:
                     await chunks.record_served(best[:limit])
-            entries = [candidate.entry for candidate in best[:limit]]
-            result = SearchResult(entries, LEXICAL_ONLY if semantic is None else None)
+            result = {"chunks": [candidate.chunk for candidate in best[:limit]]}
+            if semantic is None:
+                result["notice"] = LEXICAL_ONLY
 
         await _run_both(search_by_words, search_by_vector)
         return result
@@ -186,7 +176,7 @@ class FileSearch:
             async with self._models.reranker(key) as reranker:
                 with self._reranking.attempt(tenant) as attempt:
                     if attempt.admitted:
-                        texts = [candidate.entry.content for candidate in ranked]
+                        texts = [candidate.chunk["chunk_content"] for candidate in ranked]
                         timeout_s = self._settings.rerank.timeout_ms / 1000
                         order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
                         attempt.failed = not order.scores
@@ -199,18 +189,18 @@ class FileSearch:
         lowest = min(order.scores.values())
         # Chunks that the reranker left out come last, so their score must not exceed the lowest one.
         return [
-            _with_score(ranked[place], order.scores.get(place, min(lowest, ranked[place].entry.score)))
+            _with_score(ranked[place], order.scores.get(place, min(lowest, ranked[place].chunk["score"])))
             for place in order.places
         ]
 
 
 def _with_score(candidate: Candidate, score: float) -> Candidate:
-    return replace(candidate, entry=replace(candidate.entry, score=score))
+    return replace(candidate, chunk={**candidate.chunk, "score": score})
 
 
 def _best_first(candidate: Candidate) -> tuple[float, str, str, int]:
-    entry = candidate.entry
-    return (-entry.score, entry.project, entry.file_path, entry.start)
+    chunk = candidate.chunk
+    return (-chunk["score"], chunk["project"], chunk["file_path"], chunk["file_seek_start_bytes"])
 
 
 async def _run_both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:

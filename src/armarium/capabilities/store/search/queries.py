@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.store.database.pool import Connection
-from armarium.capabilities.store.model import ChunkEntry
+from armarium.capabilities.store.model import Chunk
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "search.sql")
@@ -45,7 +45,7 @@ class Candidate:
     """A chunk whose text is still in its file."""
 
     chunk_id: int
-    entry: ChunkEntry
+    chunk: Chunk
     embedded: bool
     """Whether it has a vector. Vectors are added after the terms."""
 
@@ -106,14 +106,14 @@ class ChunkQueries:
         return [
             Candidate(
                 row["id"],
-                ChunkEntry(
-                    project=row["project"],
-                    file_path=row["path"],
-                    start=row["start_byte"],
-                    end=row["end_byte"],
-                    content=row["chunk_content"],
-                    score=0.0,
-                ),
+                {
+                    "file_path": row["path"],
+                    "file_seek_start_bytes": row["start_byte"],
+                    "file_seek_end_bytes": row["end_byte"],
+                    "chunk_content": row["chunk_content"],
+                    "score": 0.0,
+                    "project": row["project"],
+                },
                 row["embedded"],
             )
             for row in rows
