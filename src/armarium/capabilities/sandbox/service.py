@@ -4,28 +4,104 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 
 from armarium.capabilities.sandbox.arguments import SearchArgs, TransferArgs
-from armarium.capabilities.sandbox.change_events import ChangeEvents
 from armarium.capabilities.sandbox.changes.copies import Transferred
 from armarium.capabilities.sandbox.changes.targets import ChangeContext
 from armarium.capabilities.sandbox.errors import ResourceBusy
-from armarium.capabilities.sandbox.lock_wait import LockQueues
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, RootReplaced, Roots
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.events import Events
-from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
+from armarium.foundation.events import Events, FileChanged, FileMoved
+from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks, Identity
+from armarium.foundation.identity import Principal
+from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call
 
 _MAX_REPLACEMENTS = 3
 
 ResultT = TypeVar("ResultT")
 SearchT = TypeVar("SearchT", bound=SearchArgs)
+
+
+class ChangeEvents:
+    """Publishes events about files of roots. Cancelling a call does not stop the events about its changes."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    async def changed(
+        self,
+        by: Principal,
+        root: Root,
+        path: str,
+        change: Literal["created", "modified", "removed"],
+        *,
+        is_directory: bool = False,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            ref = root.ref(path)
+            await self._events.publish(FileChanged(ref, change, is_directory, by, _host_path(root, ref)))
+
+    async def copied(self, by: Principal, target: Root, done: Transferred) -> None:
+        """An entry was created, or a file replaced, at the destination of a copy or move."""
+        change = "modified" if done.replaced else "created"
+        await self.changed(by, target, done.destination, change, is_directory=done.is_directory)
+
+    async def moved(self, by: Principal, source: Root, path: str, target: Root, done: Transferred) -> None:
+        """An entry was moved, completely unless something remains at the source."""
+        with anyio.CancelScope(shield=True):  # subscribers must not see a removal alone
+            if not done.remaining:
+                ref, previous = target.ref(done.destination), source.ref(path)
+                host_paths = _host_path(target, ref), _host_path(source, previous)
+                await self._events.publish(FileMoved(ref, previous, *host_paths, done.is_directory, by))
+            change = "modified" if done.remaining else "removed"
+            await self.changed(by, source, path, change, is_directory=done.is_directory)
+            await self.copied(by, target, done)
+
+
+def _host_path(root: Root, ref: FileRef) -> str:
+    return f"{root.confined.real_path}/{ref.path.lstrip('/')}"
+
+
+class _LockQueues:
+    """Queues calls that wait for a directory. Only the first one in a queue tries to lock it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._queues: dict[Identity, anyio.Lock] = {}
+
+    async def run(self, busy: DirectoryBusy, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Wait for the call's turn, then repeat it while the directory is locked. Raise after the timeout."""
+        deadline = time.monotonic() + self._timeout_s
+        if busy.waited_long:
+            raise self._error() from None
+        lock = self._queues.setdefault(busy.directory, anyio.Lock())
+        try:
+            with anyio.move_on_after(self._timeout_s) as waiting:
+                await lock.acquire()
+            if waiting.cancelled_caught:
+                raise self._error()
+            try:
+                while True:
+                    try:
+                        return await attempt()
+                    except DirectoryBusy as again:
+                        if again.waited_long or time.monotonic() >= deadline:
+                            raise self._error() from None
+            finally:
+                lock.release()
+        finally:
+            if not lock.locked():
+                self._queues.pop(busy.directory, None)
+
+    def _error(self) -> ResourceBusy:
+        message = f"another process has held the directory for {self._timeout_s:g} seconds; nothing was changed"
+        return ResourceBusy(message, hint="try again")
 
 
 class Sandbox:
@@ -46,7 +122,7 @@ class Sandbox:
         self.limits = limits
         self._search_seconds = search_seconds
         self._locks = DirectoryLocks(long_timeout_s=lock_seconds)
-        self._lock_queues = LockQueues(lock_seconds)
+        self._lock_queues = _LockQueues(lock_seconds)
         self._reopening = anyio.Lock()
 
     async def retried(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
