@@ -11,9 +11,10 @@ from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
 from armarium.capabilities.sandbox.service import Sandbox
 from armarium.capabilities.sandbox.threads.workers import Workers
+from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
 from armarium.foundation.identity import LOCAL
-from armarium.foundation.tools import Call
+from armarium.foundation.tools import Call, bind_tools
 
 FILLER = "".join(f"filler line {number}\n" for number in range(5000))
 
@@ -48,16 +49,18 @@ def say(words: str) -> None:
 async def write_forever(directory: str, how: str) -> None:
     roots = Roots([Root("root", directory, allowed_tools=["*"])])
     sandbox = Sandbox(roots, Workers([], [], confine="off"), Events(), ReadLimits(1, 1), 1)
+    tools = {tool.name: tool for tool in bind_tools(TOOLS, sandbox)}
+    place = {"root": "root", "path": "file.txt"}
     version = 0
     say(f"pid {os.getpid()}")
     while True:
         version += 1
         say(f"begin {version}")
         if how == "patch":
-            await sandbox.patch_file(Call(LOCAL), "root", "file.txt", patch_to(version), None, dry_run=False)
+            await tools["patch_file"].run(Call(LOCAL), {**place, "patch": patch_to(version)})
         else:
             content = content_of(how, version) if how == "overwrite" else appended(version)
-            await sandbox.write_file(Call(LOCAL), "root", "file.txt", content, how, None)
+            await tools["write_file"].run(Call(LOCAL), {**place, "content": content, "mode": how})
         say(f"done {version}")
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from armarium.capabilities.sandbox.reads import byte_scan
 from armarium.capabilities.sandbox.search import lines as lines_module
 from armarium.capabilities.sandbox.search import needles as needles_module
-from armarium.capabilities.sandbox.search.grep import MAX_SHOWN_BYTES, Query, grep_file
+from armarium.capabilities.sandbox.search.grep import MAX_SHOWN_BYTES, Query, grep
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
 from armarium.foundation.cancellation import Cancellation
@@ -395,7 +395,7 @@ def test_one_file_can_be_searched_by_itself(tmp_path: Path) -> None:
         fd = os.open(tmp_path / name, os.O_RDONLY)
         try:
             query = Query("needle", buffer_bytes=buffer_bytes, glob_filter="*.none")
-            result = grep_file(fd, f"dir/{name}", query, bounds=bounds(), cancellation=Cancellation())
+            result = grep(fd, f"dir/{name}", query, bounds=bounds(), cancellation=Cancellation())
         finally:
             os.close(fd)
         assert [(hit.file, hit.line_number) for hit in result.matches] == [(f"dir/{name}", n) for n in numbers]

@@ -127,16 +127,6 @@ class Root:
         """The allowed tools, without those that a read-only root denies."""
         return [tool for tool in self.allowed_tools if not (self.read_only and tool in _CHANGES_ITS_ROOT)]
 
-    def allow(self, tool: str, path: str, *, writing: bool) -> None:
-        """Raise unless the allow-list and `read_only` permit the tool."""
-        if tool not in self.allowed_tools:
-            error = errors.ToolNotAllowed(f"tool {tool} not allowed on root {self.name}")
-        elif writing and self.read_only:
-            error = errors.ReadOnlyRoot(f"root {self.name} is read-only; tool {tool} would change it")
-        else:
-            return
-        raise error.with_context(root=self.name, path=path[:4096], tool=tool)
-
     def require_visible(self, path: str, *, is_directory: bool = False) -> None:
         """Raise if the ignore list hides the path. Check both the path as given and the resolved one."""
         if self.ignore is not None and path and self.ignore.hides(path, is_directory):
@@ -168,15 +158,20 @@ class Roots:
         yield from self._by_name.values()
 
     def enter(self, name: str, tool: str, path: str, *, writing: bool = False) -> Root:
-        """The root of that name. Raise if the tool is not allowed there."""
+        """The root of that name. Raise unless its allow-list and `read_only` permit the tool."""
         root = self._by_name.get(name)
         if root is None:
             known = ", ".join(self._by_name)
             raise errors.UnknownRoot(
                 f"unknown root: {name[:100]}", hint=f"known roots: {known}; call list_roots for more"
             )
-        root.allow(tool, path, writing=writing)
-        return root
+        if tool not in root.allowed_tools:
+            error = errors.ToolNotAllowed(f"tool {tool} not allowed on root {name}")
+        elif writing and root.read_only:
+            error = errors.ReadOnlyRoot(f"root {name} is read-only; tool {tool} would change it")
+        else:
+            return root
+        raise error.with_context(root=name, path=path[:4096], tool=tool)
 
     def granted(self) -> tuple[list[ConfinedRoot], list[ConfinedRoot]]:
         """The directories that worker threads may write, and those that they may only read."""

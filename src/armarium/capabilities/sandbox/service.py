@@ -1,65 +1,107 @@
-"""The service behind the tools: checks permissions, runs the work in threads, publishes events."""
+"""The service behind the tools: its roots, threads, locks and events. It repeats calls that could not start."""
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar
 
 import anyio
 
-from armarium.capabilities.sandbox import results
-from armarium.capabilities.sandbox.change_events import ChangeEvents
-from armarium.capabilities.sandbox.changes import copies, edits, moves, removal
+from armarium.capabilities.sandbox.arguments import SearchArgs, TransferArgs
+from armarium.capabilities.sandbox.changes.copies import Transferred
 from armarium.capabilities.sandbox.changes.targets import ChangeContext
 from armarium.capabilities.sandbox.errors import ResourceBusy
-from armarium.capabilities.sandbox.lock_wait import LockQueues
-from armarium.capabilities.sandbox.reads import root_files
-from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window
+from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, RootReplaced, Roots
-from armarium.capabilities.sandbox.search.glob import NameQuery
-from armarium.capabilities.sandbox.search.grep import Query
-from armarium.capabilities.sandbox.search.root_search import Scope, glob_root, grep_root
 from armarium.capabilities.sandbox.threads.workers import Workers
-from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.events import Events
-from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
-from armarium.foundation.files.names import escape_name
+from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.events import Events, FileChanged, FileMoved
+from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks, Identity
+from armarium.foundation.identity import Principal
+from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import Call
 
-_MAX_REMAINING = 100
 _MAX_REPLACEMENTS = 3
 
-P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
+SearchT = TypeVar("SearchT", bound=SearchArgs)
 
 
-def retried(
-    method: Callable[Concatenate[Sandbox, P], Awaitable[ResultT]],
-) -> Callable[Concatenate[Sandbox, P], Awaitable[ResultT]]:
-    """Retry a method that changed nothing because a directory was locked or a root was replaced."""
+class ChangeEvents:
+    """Publishes events about files of roots. Cancelling a call does not stop the events about its changes."""
 
-    async def reopening(self: Sandbox, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        for _ in range(_MAX_REPLACEMENTS):
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    async def changed(
+        self,
+        by: Principal,
+        root: Root,
+        path: str,
+        change: Literal["created", "modified", "removed"],
+        *,
+        is_directory: bool = False,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            ref = root.ref(path)
+            await self._events.publish(FileChanged(ref, change, is_directory, by, _host_path(root, ref)))
+
+    async def copied(self, by: Principal, target: Root, done: Transferred) -> None:
+        """An entry was created, or a file replaced, at the destination of a copy or move."""
+        change = "modified" if done.replaced else "created"
+        await self.changed(by, target, done.destination, change, is_directory=done.is_directory)
+
+    async def moved(self, by: Principal, source: Root, path: str, target: Root, done: Transferred) -> None:
+        """An entry was moved, completely unless something remains at the source."""
+        with anyio.CancelScope(shield=True):  # subscribers must not see a removal alone
+            if not done.remaining:
+                ref, previous = target.ref(done.destination), source.ref(path)
+                host_paths = _host_path(target, ref), _host_path(source, previous)
+                await self._events.publish(FileMoved(ref, previous, *host_paths, done.is_directory, by))
+            change = "modified" if done.remaining else "removed"
+            await self.changed(by, source, path, change, is_directory=done.is_directory)
+            await self.copied(by, target, done)
+
+
+def _host_path(root: Root, ref: FileRef) -> str:
+    return f"{root.confined.real_path}/{ref.path.lstrip('/')}"
+
+
+class _LockQueues:
+    """Queues calls that wait for a directory. Only the first one in a queue tries to lock it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._queues: dict[Identity, anyio.Lock] = {}
+
+    async def run(self, busy: DirectoryBusy, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Wait for the call's turn, then repeat it while the directory is locked. Raise after the timeout."""
+        deadline = time.monotonic() + self._timeout_s
+        if busy.waited_long:
+            raise self._error() from None
+        lock = self._queues.setdefault(busy.directory, anyio.Lock())
+        try:
+            with anyio.move_on_after(self._timeout_s) as waiting:
+                await lock.acquire()
+            if waiting.cancelled_caught:
+                raise self._error()
             try:
-                return await method(self, *args, **kwargs)
-            except RootReplaced as replaced:
-                await self.reopen(replaced.root)
-        raise ResourceBusy("the directory of the root is replaced again and again", hint="try again")
+                while True:
+                    try:
+                        return await attempt()
+                    except DirectoryBusy as again:
+                        if again.waited_long or time.monotonic() >= deadline:
+                            raise self._error() from None
+            finally:
+                lock.release()
+        finally:
+            if not lock.locked():
+                self._queues.pop(busy.directory, None)
 
-    @functools.wraps(method)
-    async def retrying(self: Sandbox, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        attempt = method
-        while True:
-            try:
-                return await attempt(self, *args, **kwargs)
-            except RootReplaced:
-                attempt = reopening
-            except DirectoryBusy as busy:
-                return await self.lock_queues.run(busy, lambda: reopening(self, *args, **kwargs))
-
-    return retrying
+    def _error(self) -> ResourceBusy:
+        message = f"another process has held the directory for {self._timeout_s:g} seconds; nothing was changed"
+        return ResourceBusy(message, hint="try again")
 
 
 class Sandbox:
@@ -74,169 +116,64 @@ class Sandbox:
         search_seconds: int,
         lock_seconds: float = 10.0,
     ) -> None:
-        self._roots = roots
-        self._workers = workers
-        self._events = ChangeEvents(events)
-        self._limits = limits
+        self.roots = roots
+        self.workers = workers
+        self.events = ChangeEvents(events)
+        self.limits = limits
         self._search_seconds = search_seconds
         self._locks = DirectoryLocks(long_timeout_s=lock_seconds)
-        self.lock_queues = LockQueues(lock_seconds)
+        self._lock_queues = _LockQueues(lock_seconds)
         self._reopening = anyio.Lock()
 
-    async def reopen(self, root: Root) -> None:
+    async def retried(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Repeat a call that changed nothing because a directory was locked or a root was replaced."""
+
+        async def reopening() -> ResultT:
+            for _ in range(_MAX_REPLACEMENTS):
+                try:
+                    return await attempt()
+                except RootReplaced as replaced:
+                    await self._reopen(replaced.root)
+            raise ResourceBusy("the directory of the root is replaced again and again", hint="try again")
+
+        try:
+            return await reopening()
+        except DirectoryBusy as busy:
+            return await self._lock_queues.run(busy, reopening)
+
+    async def _reopen(self, root: Root) -> None:
         """Serve the directory that is now at the path of a root."""
         async with self._reopening:
             # Not in a worker thread: Landlock may deny it the new directory.
             if await anyio.to_thread.run_sync(root.reopen):
-                self._workers.renew(*self._roots.granted())
-                await self._workers.run("", root.confirm_replaced)
+                self.workers.renew(*self.roots.granted())
+                await self.workers.run("", root.confirm_replaced)
 
-    def _context(self, call: Call, if_match: str | None = None) -> ChangeContext:
+    def context(self, call: Call, if_match: str | None = None) -> ChangeContext:
+        """What every step of a change by this call needs."""
         return ChangeContext(if_match, self._locks, call.cancellation)
 
-    def list_roots(self) -> results.RootList:
-        """Names and allowed tools; never a host path."""
-        roots = [
-            results.RootInfo(name=root.name, allowed_tools=root.effective_tools(), read_only=root.read_only)
-            for root in self._roots
-        ]
-        return results.RootList(roots=roots, count=len(roots))
-
-    @retried
-    async def list_folder(
-        self, call: Call, root_name: str, path: str, limit: int | None, cursor: str | None
-    ) -> results.Folder:
-        root = self._roots.enter(root_name, "list_folder", path)
-        return await self._workers.run(call.caller, root_files.list_folder, root, path, limit, cursor)
-
-    @retried
-    async def read_file(
-        self, call: Call, root_name: str, path: str, window: Window, *, number_lines: bool
-    ) -> results.FileContent:
-        root = self._roots.enter(root_name, "read_file", path)
-        return await self._workers.run(
-            call.caller, root_files.read_file, root, path, window, self._limits, call.cancellation, number_lines
+    async def transfer(
+        self,
+        call: Call,
+        args: TransferArgs,
+        tool: str,
+        work: Callable[[Root, str, Root, str, ChangeContext], tuple[str, Transferred]],
+    ) -> tuple[Root, str, Root, Transferred]:
+        """Run a copy or a move. Returns the source's root and normalised path, and what is now in which root."""
+        # Copying out of a read-only root does not change it.
+        source = self.roots.enter(args.source_root, tool, args.source_path, writing=tool != "copy")
+        target = self.roots.enter(args.dest_root, tool, args.dest_path, writing=True)
+        context = self.context(call, args.if_match)
+        path, done = await self.workers.transfer(
+            call.caller, work, source, args.source_path, target, args.dest_path, context
         )
+        return source, path, target, done
 
-    @retried
-    async def read_files(self, call: Call, root_name: str, paths: Sequence[str]) -> results.FileContents:
-        root = self._roots.enter(root_name, "read_file", paths[0])
-        files, denials = await self._workers.run(
-            call.caller, root_files.read_files, root, paths, self._limits, call.cancellation
-        )
-        call.denials.extend(denials)
-        return results.FileContents(root=root.name, files=files, count=len(files))
-
-    @retried
-    async def write_file(
-        self, call: Call, root_name: str, path: str, content: str, mode: str, if_match: str | None
-    ) -> results.Written:
-        root = self._roots.enter(root_name, "write_file", path, writing=True)
-        context = self._context(call, if_match)
-        normal, result = await self._workers.change(call.caller, edits.write_file, root, path, content, mode, context)
-        await self._events.changed(call.principal, root, normal, "created" if result["created"] else "modified")
-        return result
-
-    @retried
-    async def patch_file(
-        self, call: Call, root_name: str, path: str, patch: str, if_match: str | None, *, dry_run: bool
-    ) -> results.Patched:
-        root = self._roots.enter(root_name, "patch_file", path, writing=True)
-        context = self._context(call, if_match)
-        normal, result = await self._workers.change(call.caller, edits.patch_file, root, path, patch, context, dry_run)
-        if not dry_run:
-            await self._events.changed(call.principal, root, normal, "created" if result["created"] else "modified")
-        return result
-
-    @retried
-    async def remove_file(self, call: Call, root_name: str, path: str, if_match: str | None) -> results.Removed:
-        root = self._roots.enter(root_name, "remove_file", path, writing=True)
-        context = self._context(call, if_match)
-        normal = await self._workers.change(call.caller, removal.remove_file, root, path, context)
-        await self._events.changed(call.principal, root, normal, "removed")
-        return results.Removed(root=root.name, path=escape_name(normal), removed=True)
-
-    @retried
-    async def create_folder(self, call: Call, root_name: str, path: str) -> results.FolderCreated:
-        root = self._roots.enter(root_name, "create_folder", path, writing=True)
-        normal, existed = await self._workers.change(call.caller, edits.create_folder, root, path)
-        if not existed:
-            await self._events.changed(call.principal, root, normal, "created", is_directory=True)
-        return results.FolderCreated(root=root.name, path=escape_name(normal), created=True, existed=existed)
-
-    @retried
-    async def remove_folder(self, call: Call, root_name: str, path: str) -> results.Removed:
-        root = self._roots.enter(root_name, "remove_folder", path, writing=True)
-        context = self._context(call)
-        normal, removed = await self._workers.long(call.caller, removal.remove_folder, root, path, context)
-        await self._events.changed(call.principal, root, normal, "removed", is_directory=True)
-        return results.Removed(root=root.name, path=escape_name(normal), removed=True, entries_removed=removed)
-
-    @retried
-    async def stat_file(self, call: Call, root_name: str, path: str, *, include_sha256: bool) -> results.Metadata:
-        root = self._roots.enter(root_name, "stat_file", path)
-        return await self._workers.run(call.caller, root_files.stat_file, root, path, include_sha256, call.cancellation)
-
-    @retried
-    async def hash_file(self, call: Call, root_name: str, path: str, algorithm: str) -> results.Hash:
-        root = self._roots.enter(root_name, "hash_file", path)
-        return await self._workers.run(call.caller, root_files.hash_file, root, path, algorithm, call.cancellation)
-
-    @retried
-    async def permissions_file(self, call: Call, root_name: str, path: str) -> results.Permissions:
-        root = self._roots.enter(root_name, "permissions_file", path)
-        return await self._workers.run(call.caller, root_files.permissions, root, path)
-
-    @retried
-    async def copy(
-        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
-    ) -> results.Copied:
-        from_root = self._roots.enter(source_root, "copy", source_path)
-        into_root = self._roots.enter(dest_root, "copy", dest_path, writing=True)
-        path, done = await self._workers.transfer(
-            call.caller, copies.copy, from_root, source_path, into_root, dest_path, self._context(call, if_match)
-        )
-        await self._events.copied(call.principal, into_root, done)
-        return results.Copied(
-            source=str(from_root.ref(path)),
-            destination=str(into_root.ref(done.destination)),
-            is_directory=done.is_directory,
-            size=done.size,
-            files_copied=done.files,
-            skipped=[escape_name(skipped) for skipped in done.skipped],
-        )
-
-    @retried
-    async def move(
-        self, call: Call, source_root: str, source_path: str, dest_root: str, dest_path: str, if_match: str | None
-    ) -> results.Moved:
-        from_root = self._roots.enter(source_root, "move", source_path, writing=True)
-        into_root = self._roots.enter(dest_root, "move", dest_path, writing=True)
-        path, done = await self._workers.transfer(
-            call.caller, moves.move, from_root, source_path, into_root, dest_path, self._context(call, if_match)
-        )
-        await self._events.moved(call.principal, from_root, path, into_root, done)
-        result = results.Moved(source=str(from_root.ref(path)), destination=str(into_root.ref(done.destination)))
-        if done.remaining:
-            result["complete"] = False
-            result["remaining_count"] = len(done.remaining)
-            result["remaining"] = done.remaining[:_MAX_REMAINING]
-        return result
-
-    @retried
-    async def grep(self, call: Call, root_name: str, path: str, query: Query, scope: Scope) -> results.Matches:
-        root = self._roots.enter(root_name, "grep", path)
-        deadline = self._search_deadline(scope)
-        return await self._workers.search(call.caller, grep_root, root, path, query, scope, deadline, call.cancellation)
-
-    @retried
-    async def glob(self, call: Call, root_name: str, path: str, query: NameQuery, scope: Scope) -> results.FoundFiles:
-        root = self._roots.enter(root_name, "glob", path)
-        if (query.pattern is None) == (query.regex is None):
-            raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
-        deadline = self._search_deadline(scope)
-        return await self._workers.search(call.caller, glob_root, root, path, query, scope, deadline, call.cancellation)
-
-    def _search_deadline(self, scope: Scope) -> float:
-        """When the search ends. The wait for a thread counts."""
-        return time.monotonic() + min(scope.timeout_seconds, self._search_seconds)
+    async def search(
+        self, call: Call, args: SearchT, tool: str, work: Callable[[Root, SearchT, float, Cancellation], ResultT]
+    ) -> ResultT:
+        """Run a search until its deadline. The wait for a thread counts."""
+        root = self.roots.enter(args.root, tool, args.path)
+        deadline = time.monotonic() + min(args.timeout_seconds, self._search_seconds)
+        return await self.workers.search(call.caller, work, root, args, deadline, call.cancellation)

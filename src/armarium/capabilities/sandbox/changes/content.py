@@ -95,13 +95,6 @@ def keep_attributes(source_fd: int, like: os.stat_result, fd: int) -> None:
         os.utime(fd, ns=(like.st_atime_ns, like.st_mtime_ns))
 
 
-def keep_link_attributes(like: os.stat_result, dir_fd: int, name: str) -> None:
-    with suppress(OSError):
-        os.chown(name, like.st_uid, like.st_gid, dir_fd=dir_fd, follow_symlinks=False)
-    with suppress(OSError):
-        os.utime(name, ns=(like.st_atime_ns, like.st_mtime_ns), dir_fd=dir_fd, follow_symlinks=False)
-
-
 def _chown(fd: int, like: os.stat_result) -> bool:
     """Set owner and group; without privileges only the group, if possible. Returns whether the owner was set."""
     try:

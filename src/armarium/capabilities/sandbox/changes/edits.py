@@ -55,7 +55,7 @@ def patch_file(root: Root, path: str, diff: str, context: ChangeContext, dry_run
         dry_run=dry_run,
     )
     if dry_run and may_read:
-        result["diff"] = unified_diff(before, patched.content, normal)
+        result["diff"] = unified_diff(before, patched.content, normal).decode("utf-8", "replace")
     return normal, result
 
 

@@ -10,12 +10,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from armarium.capabilities.sandbox.changes.content import (
-    copy_content,
-    copy_owner_and_mode,
-    keep_attributes,
-    keep_link_attributes,
-)
+from armarium.capabilities.sandbox.changes.content import copy_content, copy_owner_and_mode, keep_attributes
 from armarium.capabilities.sandbox.changes.targets import READ, ChangeContext, State, closed_after, state_of, status_at
 from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
@@ -159,7 +154,10 @@ def copy_link(source_fd: int, source: str, target_fd: int, target: str, like: os
     """Create a copy of a link, with the owner and times of `like` if it is given."""
     os.symlink(os.readlink(source, dir_fd=source_fd), target, dir_fd=target_fd)
     if like is not None:
-        keep_link_attributes(like, target_fd, target)
+        with suppress(OSError):
+            os.chown(target, like.st_uid, like.st_gid, dir_fd=target_fd, follow_symlinks=False)
+        with suppress(OSError):
+            os.utime(target, ns=(like.st_atime_ns, like.st_mtime_ns), dir_fd=target_fd, follow_symlinks=False)
 
 
 @contextmanager

@@ -27,12 +27,7 @@ class Change(NamedTuple):
     new_to: int
 
 
-def unified_diff(before: bytes | None, after: bytes, path: str) -> str:
-    """The diff as text. Bytes that are not UTF-8 become replacement characters."""
-    return diff_bytes(before, after, path).decode("utf-8", "replace")
-
-
-def diff_bytes(before: bytes | None, after: bytes, path: str) -> bytes:
+def unified_diff(before: bytes | None, after: bytes, path: str) -> bytes:
     """The diff from `before` (None: no file) to `after`; empty if no line differs."""
     old, new = io.BytesIO(before or b"").readlines(), io.BytesIO(after).readlines()
     changes = _Comparison(old, new).changes()

@@ -123,7 +123,10 @@ def _read_file_header(lines: list[bytes]) -> tuple[int, bool]:
             marked_line = at
         at += 1
     if at == len(lines):
-        _refuse_without_hunks(lines)
+        for binary_at, line in enumerate(lines):
+            if line.startswith(_BINARY):
+                _refuse("it is a binary patch", binary_at, "use write_file to replace the whole content")
+        _refuse("it has no hunks", 0)
     if marked_line is not None and not (named or in_git_header):
         _refuse_unreadable(marked_line, lines[marked_line])
     return at, creates
@@ -239,13 +242,6 @@ def _fail_counts(lines: list[bytes], header_at: int, number: int) -> NoReturn:
 def _ends_body(lines: list[bytes], at: int) -> bool:
     line = lines[at]
     return (line[:1] not in (b" ", b"+", b"-", b"\\") and line not in (b"", b"\r")) or _starts_file(lines, at)
-
-
-def _refuse_without_hunks(lines: list[bytes]) -> NoReturn:
-    for at, line in enumerate(lines):
-        if line.startswith(_BINARY):
-            _refuse("it is a binary patch", at, "use write_file to replace the whole content")
-    _refuse("it has no hunks", 0)
 
 
 def _refuse_second_file(at: int) -> NoReturn:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -74,24 +76,20 @@ class GrepResult:
     """Number of text files that were read; the last one partially if the search ended early."""
 
 
-def grep(top_fd: int, prefix: str, query: Query, *, bounds: Bounds, cancellation: Cancellation) -> GrepResult:
-    """Search the regular files below a directory. `prefix` is its path relative to the root."""
-    search = LineSearch(query.pattern, fold=query.case_insensitive)
-    selection = Everything() if query.glob_filter is None else filter_selection(query.glob_filter)
-    watch = Watch(bounds.deadline, cancellation)
-    walk = Walk(top_fd, prefix, selection, "file", bounds, watch)
-    haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
-    with closing(walk.runs()) as runs, closing(haystack.blocks(runs)) as blocks:
-        return _search(search, query, blocks, haystack, watch)
-
-
-def grep_file(file_fd: int, path: str, query: Query, *, bounds: Bounds, cancellation: Cancellation) -> GrepResult:
-    """Search one open file, reported as `path`. The filter does not apply."""
+def grep(fd: int, path: str, query: Query, *, bounds: Bounds, cancellation: Cancellation) -> GrepResult:
+    """Search an open file, to which the filter does not apply, or the regular files below an open directory. `path` is
+    relative to the root."""
     search = LineSearch(query.pattern, fold=query.case_insensitive)
     watch = Watch(bounds.deadline, cancellation)
     haystack = Haystack(query.context_lines, query.buffer_bytes, query.max_line_bytes)
-    with closing(haystack.file_blocks(file_fd, path)) as blocks:
-        return _search(search, query, blocks, haystack, watch)
+    with ExitStack() as opened:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            selection = Everything() if query.glob_filter is None else filter_selection(query.glob_filter)
+            runs = opened.enter_context(closing(Walk(fd, path, selection, "file", bounds, watch).runs()))
+            blocks = haystack.blocks(runs)
+        else:
+            blocks = haystack.file_blocks(fd, path)
+        return _search(search, query, opened.enter_context(closing(blocks)), haystack, watch)
 
 
 def _search(

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Literal
 
 from armarium.capabilities.sandbox.reads.byte_scan import Find
 from armarium.capabilities.sandbox.search import syntax
-from armarium.capabilities.sandbox.search.literals import Requirements, requirements
+from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.regex import finder, program_size, too_expensive
 from armarium.foundation.files.errors import InvalidPattern
 
@@ -38,24 +37,28 @@ _Key = tuple[Literal["line", "path"], str, bool]
 
 
 class Pattern:
-    def __init__(
-        self, required: Requirements, in_buffer: Find | None, alone: Find | None, compile_alone: Callable[[], Find]
-    ) -> None:
-        self.required = required
+    def __init__(self, key: _Key, node: syntax.Node | None, max_bytes: int) -> None:
+        kind, pattern, fold = key
+        is_path = kind == "path"
+        compiled = partial(finder, fold=fold, max_bytes=max_bytes)
+        self._compile_alone = partial(compiled, pattern, across_lines=is_path)
+        self.required = requirements(node)
         """The literals that every match contains."""
-        self.in_buffer = in_buffer
+        self.in_buffer: Find | None = None
         """Finds the pattern in a buffer of many lines; None if lines must be searched one by one."""
-        self._alone = alone
-        self._compile_alone = compile_alone
-        self._compiling = threading.Lock()
+        for_buffer = syntax.buffer_pattern(pattern, None if is_path else node, strip_cr=not is_path)
+        if for_buffer is not None:
+            with suppress(InvalidPattern):  # the original pattern raises the error that the caller understands
+                self.in_buffer = compiled(for_buffer)
+        if self.in_buffer is None:
+            self.alone = self._compile_alone()
+        elif for_buffer == pattern and not is_path:
+            self.alone = self.in_buffer  # without anchors one expression serves for both
 
-    @property
+    @cached_property
     def alone(self) -> Find:
         """Finds the pattern in one line or path. Compiled on first use, because most searches do not need it."""
-        if self._alone is None:
-            with self._compiling:
-                self._alone = self._alone or self._compile_alone()
-        return self._alone
+        return self._compile_alone()
 
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
@@ -66,24 +69,6 @@ def line_pattern(pattern: str, *, fold: bool) -> Pattern:
 def path_pattern(pattern: str) -> Pattern:
     """Compile a pattern for paths, in which a line feed is an ordinary character, or raise `InvalidPattern`."""
     return _cache.find(("path", pattern, False))
-
-
-def _compiled(key: _Key, node: syntax.Node | None, max_bytes: int) -> Pattern:
-    kind, pattern, fold = key
-    is_path = kind == "path"
-    compiled = partial(finder, fold=fold, max_bytes=max_bytes)
-    for_buffer = syntax.buffer_pattern(pattern, None if is_path else node, strip_cr=not is_path)
-    in_buffer = None
-    if for_buffer is not None:
-        with suppress(InvalidPattern):  # compiling the original pattern raises the error that the caller understands
-            in_buffer = compiled(for_buffer)
-    alone = None
-    if in_buffer is None:
-        alone = compiled(pattern)
-    elif for_buffer == pattern:
-        alone = in_buffer  # without anchors one expression serves for both
-    compile_alone = partial(compiled, pattern, across_lines=is_path)
-    return Pattern(requirements(node), in_buffer, None if is_path else alone, compile_alone)
 
 
 class PatternCache(OrderedDict[_Key, tuple[Pattern, int]]):
@@ -109,7 +94,7 @@ class PatternCache(OrderedDict[_Key, tuple[Pattern, int]]):
                 return known[0]
             node = syntax.parse(pattern, fold=fold)
             max_bytes = memory_for(estimated_cost(node))
-            made = _compiled(key, node, max_bytes)
+            made = Pattern(key, node, max_bytes)
             self[key] = made, 2 * max_bytes
             self.bytes += 2 * max_bytes
             while self.bytes > self.max_bytes:
