@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, IngestionFailed, StoreCorrupt
 from armarium.capabilities.corpus.events import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
@@ -128,7 +128,7 @@ class LeaderElection:
                 await anyio.sleep(self.follow_s)
                 continue
             self._use(index)
-            if index.unsaved and not self._lasting:
+            if index.vectors.unsaved and not self._lasting:
                 await run_sync(self._repair_files)
             self.indexed.set()
             self.progress.put(running=await run_sync(self._leader_is_indexing))
@@ -143,7 +143,7 @@ class LeaderElection:
         try:
             if not self._lock.try_acquire():
                 return False
-        except StateUnwritable:
+        except IngestionFailed:
             return False
         try:
             self._open_index().close()

@@ -7,17 +7,17 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IngestionFailed, RootInaccessible, StoreCorrupt
 from armarium.foundation.sqlite import Fault, fault_of
 from armarium.retrieval.errors import DamagedIndex
 
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def unwritable_error(reason: str) -> StateUnwritable:
+def unwritable_error(reason: str) -> IngestionFailed:
     """The error for state that cannot be written."""
-    return StateUnwritable(
+    return IngestionFailed(
         f"the state cannot be written: {reason}", hint="free some space, or choose another --state-dir"
     )
 
@@ -94,7 +94,7 @@ def _reason(error: BaseException) -> CorpusError | None:
             return from_damaged_index(error)
         case sqlite3.Error():
             return from_sqlite(error)
-        case OSError() if error.errno in _UNWRITABLE:
+        case OSError() if error.errno in UNWRITABLE:
             return unwritable_error(error.strerror or "the operating system denied it")
         case FileNotFoundError():
             return unwritable_error("the state directory was deleted")

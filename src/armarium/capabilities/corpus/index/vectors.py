@@ -48,6 +48,7 @@ class StoredVectorIndexes:
         """The kinds of which some vectors are not in their file yet."""
         self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
         self.by_kind: dict[IndexKind, VectorIndex] = {}
+        """A kind without any vector may be missing."""
 
     def read_files(self) -> dict[IndexKind, VectorIndex]:
         """Read and verify the files. Independent of the storage's rows, so it can run in another thread."""
@@ -98,6 +99,7 @@ class StoredVectorIndexes:
                 self._storage.embeddings.embed_again(lost)
 
     def add(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
+        """Make chunks available to semantic search."""
         import numpy
 
         if kind not in self.by_kind:

@@ -91,7 +91,7 @@ class EmbeddingTask:
                     self._wake_up.signal()
                     continue
             if woken == self._signals:
-                await run_sync(self.index.save_vectors)
+                await run_sync(self.index.vectors.save)
                 self._done_up_to = woken
                 self.on_change()
 
@@ -134,7 +134,7 @@ class EmbeddingTask:
             await self._embed_new(kind, embedder, list(same.values()))
         if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
-            await run_sync(self.index.save_vectors)
+            await run_sync(self.index.vectors.save)
 
     def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
         """Reuse the stored vectors of texts that were embedded before, here or in another file. Returns the chunks
@@ -143,7 +143,7 @@ class EmbeddingTask:
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._storing:
-                self.index.add_vectors(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
+                self.index.vectors.add(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
                 living = self.storage.embeddings.put(model, (), vectors)
             self.progress.count(embedded_ok=living)
         return set(vectors)
@@ -177,7 +177,7 @@ class EmbeddingTask:
         ids = [chunk.chunk_id for each in same for chunk in each]
         # One window at a time, because the first vectors determine the dimensions.
         with self._storing:
-            known = self.index.vectors.get(kind)
+            known = self.index.vectors.by_kind.get(kind)
             if known is not None and known.dimensions != vectors.shape[1]:
                 raise IndexVersionMismatch(
                     f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
@@ -185,7 +185,7 @@ class EmbeddingTask:
                 )
             # Storage first: a crash in between leaves a vector to load again, never one without its chunk.
             living = self.storage.embeddings.put(model, zip(hashes, pack_vectors(vectors), strict=True), ids)
-            self.index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
+            self.index.vectors.add(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self.progress.count(embedded_ok=living)
 
 

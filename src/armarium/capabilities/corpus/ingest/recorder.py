@@ -117,7 +117,7 @@ class Recorder:
     def close(self) -> None:
         """Record the rest and make all of it searchable."""
         self._flush()
-        self.index.commit_lexical()
+        self.index.lexical.commit()
         self.wipe_forbidden()
         self.on_recorded()
 
@@ -149,7 +149,7 @@ class Recorder:
 
     def _commit_if_due(self) -> None:
         if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
-            self.index.commit_lexical()
+            self.index.lexical.commit()
             self._is_uncommitted = False
             self._committed_at = time.monotonic()
             self._commit_every_s = min(self._commit_every_s * 2, _SLOWEST_COMMIT_S)

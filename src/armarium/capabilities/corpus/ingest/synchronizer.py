@@ -18,7 +18,6 @@ from armarium.capabilities.corpus.files.watcher import Watcher
 from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import write_summary
-from armarium.capabilities.corpus.index.status import summary
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.indexer import Indexer
@@ -144,7 +143,7 @@ class Synchronizer:
 
     async def _check_storage(self) -> None:
         """Run SQLite's integrity check concurrently with all other work."""
-        if not await run_sync(lambda: self._resources.storage.is_whole):
+        if not await run_sync(self._resources.storage.is_whole):
             raise damaged_error("the structure")
         self._storage_checked = True
         self._work_changed.signal()
@@ -199,7 +198,7 @@ class Synchronizer:
         return True
 
     def _write_summary(self, at_rest: bool = False) -> None:
-        content = summary(self._resources, self._progress.now)
+        content = self._resources.summary(self._progress.now)
         # Whether the next process will find work to do, as far as this one knows.
         content["indexing"]["complete"] = not self._progress.running
         if at_rest:

@@ -117,7 +117,7 @@ class Searcher:
         only = self._restriction(filters)
         catalogue = self.index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
-        words, alive = self.index.lexical, catalogue.alive
+        words, alive = self.index.lexical.index, catalogue.alive
         return only, {kind: lexical_search(words, query, kind, only=only, alive=alive) for kind in kinds}
 
     def _restriction(self, filters: Filters) -> SearchFilter | None:
@@ -131,7 +131,7 @@ class Searcher:
 
     async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[EmbeddedQuery, str | None]:
         """The query with its vectors. If the embedder fails, without them and with the reason."""
-        vectors = self.index.vectors
+        vectors = self.index.vectors.by_kind
         embedders: dict[IndexKind, Embedder] = {
             kind: self.models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
         }
@@ -159,8 +159,8 @@ class Searcher:
 
     def _ranking(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind) -> Ranking:
         return hybrid_search(
-            self.index.lexical,
-            self.index.vectors,
+            self.index.lexical.index,
+            self.index.vectors.by_kind,
             asked,
             only=only,
             alive=self.index.catalogue.alive,

@@ -147,7 +147,7 @@ class Database:
         self.execute("put_setting", (key, value))
         self.execute("put_setting", (key + _CHECK_OF, setting_check(key, value)))
 
-    def start_over(self, aside: Path) -> None:
+    def _begin_anew(self, aside: Path) -> None:
         """Begin with an empty database; the old one is at `aside` then.
 
         Threads that read from the old one go on to the new one by themselves.
