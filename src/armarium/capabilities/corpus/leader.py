@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -15,17 +16,17 @@ from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import META_FILE, IndexLock, read_status, remove_indexes
 from armarium.capabilities.corpus.index.vectors import KINDS
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions, Synchronizer
+from armarium.capabilities.corpus.ingest.synchronizer import Synchronizer
 from armarium.capabilities.corpus.query.readiness import Readiness
-from armarium.capabilities.corpus.query.search import ModelGuards, Searcher, SearchOptions
+from armarium.capabilities.corpus.query.search import ModelGuards, Searcher
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.storage import remove_damaged
 from armarium.capabilities.corpus.storage_errors import (
+    damage_of,
     deleted_root_error,
     indexing_error,
-    lexical_index_damage,
-    storage_damage,
 )
 from armarium.foundation.events import FileScanned
 from armarium.foundation.processes.memory import give_memory_back
@@ -46,21 +47,13 @@ class LeaderElection:
     """How long a one-off command waits for an index that another process is building."""
 
     def __init__(
-        self,
-        resources: Resources,
-        lock: IndexLock,
-        mode: Mode,
-        ingest: IngestOptions,
-        search: SearchOptions,
-        *,
-        lasting: bool,
+        self, resources: Resources, lock: IndexLock, mode: Mode, instructions: Instructions, *, lasting: bool
     ) -> None:
         """`lasting`: watch the directory, and take over when the leader ends."""
         self._resources = resources
         self._lock = lock
         self._mode: Mode = mode
-        self._ingest = ingest
-        self._search = search
+        self._instructions = instructions
         self._lasting = lasting
         self._next_chunk_id = 1
         self._loop = asyncio.get_running_loop()
@@ -168,10 +161,10 @@ class LeaderElection:
             except Exception as error:
                 if not self._lock.is_in_place or deleted_root_error(self._resources.confined.fd) is not None:
                     raise
-                if (damage := lexical_index_damage(error)) is not None:
+                if (damage := damage_of("lexical index", error)) is not None:
                     self._resources.health.warn("damaged lexical index", f"{damage.message}; it is rebuilt")
                     await run_sync(remove_lexical, self._resources.state_dir)
-                elif (damage := storage_damage(error)) is not None:
+                elif (damage := damage_of("storage", error)) is not None:
                     await run_sync(self._start_over, damage)
                 else:
                     raise
@@ -182,11 +175,13 @@ class LeaderElection:
         self._use(index)
         close = index.close
         try:
-            digest_key = await run_sync(self._resources.storage.notes.digest_key)
-            synchronizer = Synchronizer(self._resources, self._ingest, index, self.progress, self.indexed, digest_key)
+            instructions = replace(
+                self._instructions, digest_key=await run_sync(self._resources.storage.notes.digest_key)
+            )
+            synchronizer = Synchronizer(self._resources, instructions, index, self.progress, self.indexed)
             await synchronizer.run(self._mode, watching=self._lasting)
         except Exception as error:
-            if storage_damage(error) is not None or lexical_index_damage(error) is not None:
+            if damage_of("storage", error) or damage_of("lexical index", error):
                 self.readiness.hold_back()
                 self._next_chunk_id = index.catalogue.room
                 close = index.abandon
@@ -206,8 +201,7 @@ class LeaderElection:
     # The index
 
     def _use(self, index: SearchIndex) -> None:
-        resources = self._resources
-        self.readiness.use(Searcher(resources.storage, index, resources.models, self._search, self._guards))
+        self.readiness.use(Searcher(self._resources, index, self._guards))
 
     def _load(self) -> SearchIndex:
         """Open the index and publish how much it contains."""

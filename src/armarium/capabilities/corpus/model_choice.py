@@ -31,8 +31,6 @@ class Models:
     embedders: Mapping[IndexKind, Embedder]
     chat: Chat | None
     reranker: Reranker | None
-    local: LocalEmbedder | None
-    """The local embedder, if it is used: it knows which languages it supports."""
 
     async def aclose(self) -> None:
         """Close all models."""
@@ -51,9 +49,7 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
                 f"the index was built with {model}, the settings ask for {embedders[kind].model}",
                 hint="run: dir2mcp reindex",
             )
-    local = embedders["text"]
-    chat = vendors.chat()
-    return Models(embedders, chat, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
+    return Models(embedders, vendors.chat(), _reranker(settings))
 
 
 def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:

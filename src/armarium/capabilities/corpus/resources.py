@@ -11,7 +11,7 @@ from armarium.capabilities.corpus.events import IndexProgress
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.model_choice import Models
-from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
+from armarium.capabilities.corpus.settings import PROTOCOL_VERSION, CorpusSettings
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
@@ -30,6 +30,7 @@ class Resources:
     """The root, through which files are opened."""
     exclusion: Exclusion
     storage: Storage
+    settings: CorpusSettings
     models: Models
     model_names: Mapping[str, str]
     """The names of all models by role, for the status."""

@@ -19,7 +19,6 @@ from armarium.capabilities.corpus.query.readiness import Readiness
 from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
-from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
@@ -60,7 +59,6 @@ class Corpus:
 
     resources: Resources
     slices: SliceReader
-    settings: CorpusSettings
     progress: Progress
     readiness: Readiness
     indexed: asyncio.Event
@@ -78,7 +76,7 @@ class Corpus:
         """The chunks that match the query best."""
         require_searchable(query)
         searcher = await self.readiness.searcher()
-        return await searcher.search(query, k or self.settings.rag.k_default, index, filters)
+        return await searcher.search(query, k or self.resources.settings.rag.k_default, index, filters)
 
     async def ask(
         self,
@@ -92,7 +90,7 @@ class Corpus:
         """Answer from the chunks that match the question best, with citations. `on_text` receives the answer as it is
         written."""
         results = await self.search(question, k, index, filters)
-        if mode == "search_only" or not self.settings.rag.generate_answer:
+        if mode == "search_only" or not self.resources.settings.rag.generate_answer:
             return AskResult(results, None)
         write: Callable[[str], None] = on_text or (lambda text: None)
         answer = await self._answer(question, [hit.chunk for hit in results.hits], write)
@@ -104,7 +102,7 @@ class Corpus:
 
     async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
         """The model's answer. If it fails, times out or is empty, sentences of the chunks and the reason."""
-        chat = self.resources.models.chat
+        chat, settings = self.resources.models.chat, self.resources.settings
         if chat is None:
             answer = await run_sync(extract_answer, question, chunks)
             on_text(answer.text)
@@ -115,7 +113,7 @@ class Corpus:
             streamed.append(piece)
             on_text(piece)
 
-        rag, timeout_s = self.settings.rag, self.settings.chat.timeout_s
+        rag, timeout_s = settings.rag, settings.chat.timeout_s
         reason = "The chat model gave an empty answer"
         try:
             with anyio.fail_after(timeout_s):

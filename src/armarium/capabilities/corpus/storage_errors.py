@@ -6,6 +6,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
+from typing import Literal
 
 from armarium.capabilities.corpus.errors import CorpusError, IngestionFailed, RootInaccessible, StoreCorrupt
 from armarium.foundation.sqlite import Fault, fault_of
@@ -62,19 +63,10 @@ def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
     return deleted_root_error(root_fd) or reasons[0]
 
 
-def storage_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of `meta.sqlite`; None if there is any other error."""
-    return _damage(error, of_lexical_index=False)
-
-
-def lexical_index_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of the lexical index; None if there is any other error."""
-    return _damage(error, of_lexical_index=True)
-
-
-def _damage(error: BaseException, *, of_lexical_index: bool) -> StoreCorrupt | None:
+def damage_of(part: Literal["storage", "lexical index"], error: BaseException) -> StoreCorrupt | None:
+    """The damage of `meta.sqlite` or of the lexical index; None if there is any other error."""
     leaves = list(_leaves(error))
-    reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == of_lexical_index]
+    reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == (part == "lexical index")]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 

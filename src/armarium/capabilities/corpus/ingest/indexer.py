@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from armarium.capabilities.corpus.errors import RootInaccessible, StoreCorrupt
-from armarium.capabilities.corpus.events import IndexingFailed, Mode
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, Mode
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.index.search_index import SearchIndex
@@ -199,7 +199,7 @@ class Indexer:
 
     def _report_unnameable(self, entry: Unnameable) -> None:
         self.progress.count(scanned=1, skipped=1)
-        self.progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
+        self.progress.publish(FileFailed(entry.shown_path, "INVALID_FIELD", entry.reason))
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
         is_too_much = len(rel_paths) > _PATHS_BEFORE_A_SCAN or self.rules.follow_symlinks

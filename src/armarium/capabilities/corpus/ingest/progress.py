@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from armarium.capabilities.corpus.events import FileFailed, IndexProgress, Mode
+from armarium.capabilities.corpus.events import IndexProgress, Mode
 
 _INTERVAL_S = 0.25
 _OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")
@@ -59,10 +59,6 @@ class Progress:
             self._now = before | values
             turned = any(self._now[name] != before[name] for name in ("phase", "running"))
         self._publish(at_once=turned)
-
-    def file_failed(self, rel_path: str, code: str, message: str) -> None:
-        """Publish that a document could not be indexed."""
-        self.publish(FileFailed(rel_path, code, message))
 
     def _publish(self, *, at_once: bool) -> None:
         now = time.monotonic()

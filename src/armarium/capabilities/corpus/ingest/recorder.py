@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
+from armarium.capabilities.corpus.events import FileFailed
 from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
@@ -173,7 +174,7 @@ class Recorder:
             case Vanished():
                 self._drop(changes.delete(outcome.rel_path))
             case Refused(shown_path, code, reason):
-                self.progress.file_failed(shown_path, code, reason)
+                self.progress.publish(FileFailed(shown_path, code, reason))
             case Finished():
                 pass
         return None
@@ -192,7 +193,7 @@ class Recorder:
         if prepared.error is not None:
             code, _, message = prepared.error.partition(": ")
             if (prepared.status == "error" or code in _REPORTED_CODES) and not self._was_reported(prepared):
-                self.progress.file_failed(prepared.rel_path, code, message)
+                self.progress.publish(FileFailed(prepared.rel_path, code, message))
 
     def _was_reported(self, prepared: Prepared) -> bool:
         """Whether this is a file with credentials that was only read again and has not changed."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -38,39 +36,23 @@ _WORKERS = 4
 _SUMMARY_EVERY_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class IngestOptions:
-    """How the directory is indexed."""
-
-    instructions: Instructions
-    """For the workers. The digest key is added when the storage is open."""
-    gitignore: bool
-    follow_symlinks: bool
-    watch: bool
-    isolation: Literal["auto", "required", "off"]
-    max_state_bytes: int
-
-
 class Synchronizer:
     """The work of the leading process. `indexed` is set while the index contains the whole directory."""
 
     def __init__(
         self,
         resources: Resources,
-        options: IngestOptions,
+        instructions: Instructions,
         index: SearchIndex,
         progress: Progress,
         indexed: asyncio.Event,
-        digest_key: bytes,
     ) -> None:
-        """`digest_key` keys the digests that identify credentials."""
         self._resources = resources
         self._progress = progress
         self._indexed = indexed
-        self._watch = options.watch
+        options = resources.settings.ingest
         if options.isolation == "required" and (missing := available_isolation().missing):
             raise IsolationMissing(f"the kernel lacks {missing}", hint="set ingest.isolation: auto to index anyway")
-        instructions = replace(options.instructions, digest_key=digest_key)
         # Signalled whenever the amount of remaining work may have changed, so that nothing polls.
         self._work_changed = WakeUp()
         self._embedding = EmbeddingTask(
@@ -90,7 +72,7 @@ class Synchronizer:
             index,
             WorkerPool(resources.confined, setup, size=_WORKERS, at_once=at_once),
             progress,
-            StateBudget(resources.state_dir, options.max_state_bytes),
+            StateBudget(resources.state_dir, int(options.max_state_gb * 1e9)),
             prepared_as=instructions.fingerprint(),
             report_secrets_again=resources.events.is_heard(FileScanned),
             on_recorded=self._embedding.wake,
@@ -114,7 +96,7 @@ class Synchronizer:
                 tasks.start_soon(self._embedding.run)
                 tasks.start_soon(self._track_completion)
                 await run_sync(resources.storage.embeddings.retry_unembeddable)
-                if watching and self._watch:
+                if watching and resources.settings.ingest.watch:
                     refresh, scan = self._indexer.refresh, self._indexer.scan
                     await tasks.start(Watcher(resources.root, resources.exclusion, refresh, scan, resources.health).run)
                 self._indexer.scan(mode)
