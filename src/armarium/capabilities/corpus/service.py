@@ -15,8 +15,7 @@ from anyio.to_thread import run_sync
 from armarium.capabilities.corpus.errors import InvalidField
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
-from armarium.capabilities.corpus.query.readiness import Readiness
-from armarium.capabilities.corpus.query.search import Filters, SearchResults
+from armarium.capabilities.corpus.query.search import Filters, Readiness, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.chunks import StoredChunk

@@ -87,7 +87,9 @@ def rediscover(
         with root.opened(rel_path, os.O_PATH | os.O_NOFOLLOW) as fd:
             status = os.fstat(fd)
             is_directory = stat.S_ISDIR(status.st_mode)
-            if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
+            if root.locate(fd) != rel_path or rules.exclusion.excludes_path(rel_path, is_directory=is_directory):
+                return
+            if rules.gitignore and git_hides(root, rel_path, is_directory=is_directory):
                 return
             if stat.S_ISREG(status.st_mode):
                 yield _found(rel_path, status)
@@ -98,14 +100,17 @@ def rediscover(
         return
 
 
-def _is_hidden(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, is_directory: bool) -> bool:
-    if rules.exclusion.excludes_path(rel_path, is_directory=is_directory):
-        return True
-    if not rules.gitignore:
-        return False
+def git_hides(root: ConfinedRoot, rel_path: str, *, is_directory: bool = False) -> bool:
+    """Whether a .gitignore excludes the path or a directory above it."""
+    scopes = GitIgnores.above(root.fd, rel_path).scopes
     ends = [index for index, char in enumerate(rel_path) if char == "/"] + [len(rel_path)]
-    steps = [rel_path[:end] for end in ends]
-    return any(GitIgnores.above(root.fd, step).hides_entry(step, is_directory or step != rel_path) for step in steps)
+    return any(
+        # Only .gitignore files above a step apply to it, not those further down the path.
+        GitIgnores(tuple(scope for scope in scopes if step.startswith(scope[0]))).hides_entry(
+            step, is_directory or step != rel_path
+        )
+        for step in (rel_path[:end] for end in ends)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -17,7 +18,6 @@ from armarium.capabilities.corpus.events import EmbeddingPaused
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.vectors import pack_vectors, unpack_vectors
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.storage.embeddings import PendingChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
@@ -35,6 +35,25 @@ _SAVE_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 60.0
 _UNUSABLE_ANSWER = 200
 _REFUSED_TEXT = (400, 413, 422)
+
+
+class WakeUp:
+    """A signal from any thread to one waiting task. It carries no data: the task checks for itself what changed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._signalled = asyncio.Event()
+
+    def signal(self) -> None:
+        """Wake the task up, or make its next wait return at once. Does nothing after the event loop has closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._signalled.set)
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Return after a signal since the last wait, or after the timeout."""
+        with anyio.move_on_after(timeout_s):
+            await self._signalled.wait()
+        self._signalled.clear()
 
 
 @dataclass(slots=True)

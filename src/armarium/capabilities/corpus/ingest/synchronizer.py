@@ -17,11 +17,10 @@ from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import write_summary
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
-from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask, WakeUp
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
 from armarium.capabilities.corpus.resources import Resources

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Literal
 
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.errors import CorpusError, InvalidField
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.query.snippets import snippet
 from armarium.capabilities.corpus.resources import Resources
@@ -174,6 +175,42 @@ class Searcher:
             order = await reorder(reranker, query, texts, most=options.candidates, timeout_s=options.timeout_s)
             attempt.failed = len(found) > 1 and not order.scores
         return [(found[place][0], order.scores.get(place, found[place][1])) for place in order.places]
+
+
+class Readiness:
+    """Holds searches back until there is an index, and directs them to the newest one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._newest: asyncio.Future[Searcher] = self._loop.create_future()
+
+    async def searcher(self) -> Searcher:
+        """Wait for an index. Raises the error that `fail` was called with."""
+        return await asyncio.shield(self._newest)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an index to search."""
+        return self._newest.done() and self._newest.exception() is None
+
+    def use(self, searcher: Searcher) -> None:
+        """Direct searches to this index."""
+        self._undecided().set_result(searcher)
+
+    def hold_back(self) -> None:
+        """Make searches wait: the current index must not be used any longer."""
+        self._undecided()
+
+    def fail(self, error: CorpusError) -> None:
+        """Fail all searches with this error."""
+        newest = self._undecided()
+        newest.set_exception(error)
+        newest.exception()  # retrieved here, because it is not an error if no search ever asks for it
+
+    def _undecided(self) -> asyncio.Future[Searcher]:
+        if self._newest.done():
+            self._newest = self._loop.create_future()
+        return self._newest
 
 
 def _best_of(query: str, found: Sequence[_Scored], k: int) -> list[SearchHit]:

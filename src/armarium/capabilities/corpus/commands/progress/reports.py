@@ -18,7 +18,7 @@ from armarium.command_line.output import leave_closed_pipe, printable, say
 from armarium.foundation.errors import ArmariumError
 
 if TYPE_CHECKING:
-    from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
+    from armarium.capabilities.corpus.commands.connection import ConnectionInfo
 
 _INDEX_FILES = "meta.sqlite + vectors_text.hnsw + vectors_code.hnsw"
 _SERVED_MODE = "incremental  (server-first; indexing in background)"
