@@ -199,7 +199,6 @@ class LeaderElection:
         self.readiness.use(Searcher(self._resources, index, self._guards))
 
     def _load(self) -> SearchIndex:
-        """Open the index and publish how much it contains."""
         storage, state_dir = self._resources.storage, self._resources.state_dir
         index = self._open_index()
         counts = storage.counts()
@@ -224,10 +223,7 @@ class LeaderElection:
         return index
 
     def _purge_deleted(self) -> None:
-        """Purge deleted rows if they outnumber live ones, or if policy excludes some of them.
-
-        The indexes are then rebuilt without them.
-        """
+        """Purge deleted rows, and the indexes, if they outnumber live ones or policy excludes some of them."""
         storage = self._resources.storage
         remove_damaged(self._resources.state_dir / META_FILE)
         if storage.holds_forbidden or storage.dead_share() > _DEAD_SHARE:

@@ -45,11 +45,8 @@ _log = logging.getLogger(__name__)
 async def open_service(
     settings: CorpusSettings, events: Events, *, indexing: IndexingMode, private_paths: Iterable[Path] = ()
 ) -> AsyncGenerator[Corpus]:
-    """The corpus, for as long as the block runs.
-
-    `background` keeps the index in sync, `full` rebuilds it, `none` uses it as it is. Files below `private_paths`
-    belong to the server and are never indexed.
-    """
+    """The corpus, for as long as the block runs. `background` keeps the index in sync, `full` rebuilds it, `none` uses
+    it as it is. Files below `private_paths` belong to the server and are never indexed."""
     root = root_directory(settings.root)
     state_dir = state_directory(root, settings.state_dir)
     read_only = indexing == "none" and not may_write(state_dir)
@@ -87,10 +84,8 @@ async def open_service(
 def _open_storage(
     settings: CorpusSettings, state_dir: Path, health: Health, *, rebuild: bool, read_only: bool, leading: bool
 ) -> tuple[Storage, Models]:
-    """The storage and the models it was built with.
-
-    With `rebuild`, any fault of the old storage is ignored. The leading process replaces a damaged one.
-    """
+    """The storage and the models it was built with. With `rebuild`, any fault of the old storage is ignored. The
+    leading process replaces a damaged one."""
     try:
         return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=read_only)
     except StoreCorrupt as error:
@@ -128,7 +123,6 @@ def _existing_storage(
 
 
 def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
-    """What the storage records about how it was built."""
     names = _model_names(settings, models)
     origin: dict[str, str] = {}
     for kind, embedder in models.embedders.items():

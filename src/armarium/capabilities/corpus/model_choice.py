@@ -33,7 +33,6 @@ class Models:
     reranker: Reranker | None
 
     async def aclose(self) -> None:
-        """Close all models."""
         parts = {id(each): each for each in (*self.embedders.values(), self.chat, self.reranker) if each is not None}
         for part in parts.values():
             await part.aclose()

@@ -38,8 +38,7 @@ class PreparedChunk(NamedTuple):
 
 
 def chunk_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
-    """Identifies the content of a chunk. Chunks with equal hashes share a vector, so the server never accepts a hash
-    from a worker."""
+    """Identifies the content of a chunk. Only the server computes it: chunks with equal hashes share a vector."""
     return hashlib.blake2b(f"{index_kind}\0{context}\0{text}".encode(), digest_size=16).digest()
 
 

@@ -72,7 +72,6 @@ class Corpus:
         return not self.progress.running
 
     async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> SearchResults:
-        """The chunks that match the query best."""
         require_searchable(query)
         searcher = await self.readiness.searcher()
         return await searcher.search(query, k or self.resources.settings.rag.k_default, index, filters)
@@ -86,8 +85,7 @@ class Corpus:
         filters: Filters,
         on_text: Callable[[str], None] | None = None,
     ) -> AskResult:
-        """Answer from the chunks that match the question best, with citations. `on_text` receives the answer as it is
-        written."""
+        """Answer from the chunks that match best, with citations. `on_text` receives the answer as it is written."""
         results = await self.search(question, k, index, filters)
         if mode == "search_only" or not self.resources.settings.rag.generate_answer:
             return AskResult(results, None)
@@ -133,7 +131,6 @@ class Corpus:
         return fallback
 
     async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
-        """Read an exact slice of a document."""
         return await run_sync(self.slices.read, rel_path, wanted, max_chars)
 
     async def list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
@@ -159,11 +156,9 @@ class Corpus:
 
     @property
     def warnings(self) -> list[str]:
-        """The current warnings."""
         return self.resources.health.warnings
 
     def stats(self) -> Json:
-        """Location, indexing progress and models."""
         return self.resources.stats(self.progress.now)
 
 

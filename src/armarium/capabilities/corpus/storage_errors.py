@@ -17,19 +17,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def unwritable_error(reason: str) -> IngestionFailed:
-    """The error for state that cannot be written."""
     return IngestionFailed(
         f"the state cannot be written: {reason}", hint="free some space, or choose another --state-dir"
     )
 
 
 def corrupt_error() -> StoreCorrupt:
-    """The error for a database that cannot be read."""
     return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")
 
 
 def damaged_error(part: str) -> StoreCorrupt:
-    """The error for a damaged part of `meta.sqlite`."""
     return StoreCorrupt(f"{part} in meta.sqlite is damaged", hint="to repair it, run: dir2mcp up")
 
 

@@ -120,7 +120,6 @@ class ConnectionInfo:
         replace_file(state_dir / "connection.json", orjson.dumps(described, option=orjson.OPT_INDENT_2) + b"\n")
 
     def lines(self) -> Iterator[str]:
-        """The connection as lines of text."""
         yield "MCP endpoint:"
         yield f"  URL:    {self.url}"
         if self.local_url is not None:

@@ -40,7 +40,6 @@ def indexing_error(event: IndexingFailed) -> ArmariumError:
 
 
 def exit_code(error: ArmariumError) -> int:
-    """The exit code that the contract assigns to the error."""
     return _BY_CODE.get(error.code, 1)
 
 

@@ -19,10 +19,8 @@ _STALLED_S: Final = 300.0
 
 
 class IndexWait:
-    """Follows indexing, and waits until a question can be answered.
-
-    With a report, it repeats the latest progress at an interval, so that the wait is never silent.
-    """
+    """Follows indexing, and waits until a question can be answered. With a report, it repeats the latest progress at an
+    interval, so that the wait is never silent."""
 
     def __init__(
         self, events: Events, report: Report | None, *, interval_s: float = _HEARTBEAT_S, stalled_s: float = _STALLED_S

@@ -39,8 +39,7 @@ class SecretStore:
     _session: dict[str, str] = field(default_factory=dict[str, str])
 
     def find(self, name: str, *, ask_keychain: bool = False) -> Secret | None:
-        """The key with the name. The keychain may prompt the user, so it is only used if configured or for a required
-        key."""
+        """The key with the name. The keychain may prompt, so it is only used if configured or for a required key."""
         if value := self.environ.get(name):
             return Secret(name, value, "env", name)
         provider, keychain = self.settings.provider, self.settings.keychain
@@ -67,7 +66,6 @@ class SecretStore:
 
 
 def keychain_available() -> bool:
-    """Whether a usable keychain exists."""
     try:
         import keyring
         from keyring.backends import fail, null

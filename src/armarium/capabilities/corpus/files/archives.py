@@ -40,7 +40,6 @@ class ArchiveLimits:
     """Levels of nested archives, including the outermost."""
 
     def budget(self, archive_bytes: int) -> Budget:
-        """The budget for an archive of that size."""
         for_its_size = max(self.ratio_free_bytes, int(self.max_ratio * archive_bytes))
         return Budget(self.max_members, min(self.max_total_bytes, for_its_size))
 
@@ -76,12 +75,10 @@ def is_archive(name: str) -> bool:
 def members(
     source: bytes, limits: ArchiveLimits, *, deep: bool = True, wanted: Callable[[str], bool] = lambda path: True
 ) -> Iterator[Member | SkippedMember]:
-    """The members and the skipped entries, in archive order.
-
-    With `deep`, nested archives are opened too, up to `max_depth`. `wanted` is called with each path before its content
-    is read; paths of nested archives end in `!/`. Unwanted members are skipped silently. Raises `ExtractFailed` where
-    the archive cannot be read further: truncated, damaged, or over a limit. Members before that point are valid.
-    """
+    """The members and the skipped entries, in archive order. With `deep`, nested archives are opened too, up to
+    `max_depth`. `wanted` is called with each path before its content is read; paths of nested archives end in `!/`.
+    Unwanted members are skipped silently. Raises `ExtractFailed` where the archive cannot be read further: truncated,
+    damaged, or over a limit. Members before that point are valid."""
     reader = _ArchiveReader(limits, deep, wanted, limits.budget(len(source)))
     try:
         yield from reader.members(io.BytesIO(source), "", 1)

@@ -62,11 +62,8 @@ def discover(
     cancellation: Cancellation,
     unnameable: Callable[[Unnameable], None] | None = None,
 ) -> Iterator[FoundFile]:
-    """The files to index, in path order.
-
-    Files that vanish or are replaced meanwhile are left out. Raises `OSError` if the root is gone or unreadable: an
-    empty result would mean that all files were deleted.
-    """
+    """The files to index, in path order, without those that vanish meanwhile. Raises `OSError` if the root is gone or
+    unreadable: an empty result would mean that all files were deleted."""
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
     discovery = _Discovery(root, rules, cancellation, unnameable)
@@ -77,10 +74,8 @@ def rediscover(
     root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation
 ) -> Iterator[FoundFile]:
     """The files at a path that changed: a file, the files of a directory, or nothing that belongs to the corpus.
-
-    `rel_path` is the name in the file system. Links are not followed. If the rules follow links, only a whole discovery
-    can tell what a change adds or removes.
-    """
+    `rel_path` is the name in the file system. Links are not followed: if the rules follow them, only a whole discovery
+    can tell what a change adds or removes."""
     if not is_storable(escape_name(rel_path)) or leads_through_staged(rel_path):
         return
     try:

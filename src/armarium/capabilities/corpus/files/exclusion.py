@@ -114,8 +114,7 @@ class Exclusion:
         )
 
     def may_hide_entry(self, name: str) -> bool:
-        """For a name in a directory that is not excluded: False if no pattern can match it. Much faster than
-        `excludes_entry`, and sufficient for nearly every name."""
+        """False if no pattern can match the name of an entry. Much faster than `excludes_entry`."""
         return self._may_hide(name) or self._may_hide_folded(name.lower())
 
     def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
@@ -166,7 +165,6 @@ class _CompiledRule:
         return found if found >= 0 else min(len(text), end + _LONGEST_KEY_BYTES)
 
     def matches(self, text: bytes, begin: int) -> Iterator[tuple[int, int]]:
-        """The matches of the rule, starting at `begin`."""
         position = begin
         while position <= len(text):
             spans: list[tuple[int, int]] = self._regex.Match(_UNANCHORED, text, position, len(text))
@@ -200,7 +198,6 @@ class _Gate:
             self._regexes = [together] if rules else []
 
     def first(self, text: bytes, begin: int) -> int | None:
-        """The start of the first match of any rule."""
         starts = [regex.Match(_UNANCHORED, text, begin, len(text))[0][0] for regex in self._regexes]
         return min((start for start in starts if start >= 0), default=None)
 
@@ -234,10 +231,8 @@ def _regex(pattern: str, *, capture: bool = True) -> Any:
 
 
 def _as_directories(lines: list[str]) -> list[str]:
-    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them.
-
-    The two differ if a later pattern includes something below `a` again.
-    """
+    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them, unless a later pattern
+    includes something below `a` again."""
     settled = max((number for number, line in enumerate(lines, 1) if line.startswith("!")), default=0)
     directories = [(line.removesuffix("/**"), line) for line in lines[settled:]]
     return lines[:settled] + [
@@ -247,11 +242,8 @@ def _as_directories(lines: list[str]) -> list[str]:
 
 
 def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
-    """A fast test whether any pattern could exclude a name, in a directory that is not excluded.
-
-    Only the last component of a pattern counts. If it is plain text with at most one star at an end, a comparison is
-    enough.
-    """
+    """A fast test whether any pattern could exclude a name, in a directory that is not excluded. Only the last
+    component of a pattern counts: if it is plain text with at most one star at an end, a comparison is enough."""
     names: set[str] = set()
     prefixes: set[str] = set()
     suffixes: set[str] = set()

@@ -32,8 +32,7 @@ _NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, e
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Reports changed paths until cancelled. If inotify fails, changes are noticed later, but the server keeps
-    running."""
+    """Reports changed paths until cancelled. If inotify fails, changes are noticed later."""
 
     root: Path
     exclusion: Exclusion
@@ -46,8 +45,7 @@ class Watcher:
     """The time before the first of the periodic scans. Each further one waits twice as long."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. Reports started once changes are watched, or cannot be: a scan that begins then misses
-        none."""
+        """Run until cancelled. Reports started when a scan may begin: once changes are watched, or cannot be."""
         started, pause_s = False, self.first_pause_s
 
         def ready() -> None:

@@ -67,7 +67,6 @@ class Catalogue:
         return len(self._document_of)
 
     def put_document(self, doc_id: int, rel_path: str, doc_type: str) -> None:
-        """Add a document, or change its type."""
         self._documents[doc_id] = (rel_path, doc_type)
 
     def drop_document(self, doc_id: int) -> None:

@@ -65,8 +65,7 @@ class ExpectedOutcomes:
 
     @property
     def max_frame_bytes(self) -> int:
-        """The size limit of one message, which is held in memory. It contains a little more than two copies of the
-        text."""
+        """The size limit of one message, which contains a little more than two copies of the text."""
         return min(3 * self.budget.max_chars + 1_000_000, _FREE_FRAME_BYTES + 3 * self.size_bytes)
 
     def outcome(self, body: bytes) -> Outcome:

@@ -89,7 +89,6 @@ class EmbeddingTask:
         return self._done_up_to == self._signals
 
     async def run(self) -> None:
-        """Embed until cancelled."""
         pause_s = self.first_pause_s
         while True:
             await self._wake_up.wait()
@@ -156,8 +155,7 @@ class EmbeddingTask:
             await run_sync(self.index.vectors.save)
 
     def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
-        """Reuse the stored vectors of texts that were embedded before, here or in another file. Returns the chunks
-        found."""
+        """Reuse the stored vectors of texts that were embedded before. Returns the chunks found."""
         found = {each.chunk_id: self.storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:

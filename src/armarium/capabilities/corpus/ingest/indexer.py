@@ -39,10 +39,8 @@ _PREPARED_AS = "prepared_as"
 
 @dataclass(slots=True)
 class Indexer:
-    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs.
-
-    The callbacks are called in any thread.
-    """
+    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs. The callbacks are
+    called in any thread."""
 
     root: ConfinedRoot
     rules: DiscoveryRules
@@ -75,8 +73,7 @@ class Indexer:
         self._thread.start()
 
     def scan(self, mode: Mode = "incremental") -> None:
-        """Queue a comparison of the whole directory with the index. Files that were prepared differently are prepared
-        again."""
+        """Queue a scan of the whole directory. Files that were prepared differently are prepared again."""
         self._take_on(partial(self._scan, mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
@@ -96,7 +93,6 @@ class Indexer:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is running or queued."""
         return self._unfinished > 0
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ class Progress:
 
     @property
     def now(self) -> IndexProgress:
-        """A snapshot of the counters."""
         with self._lock:
             return IndexProgress(**self._now)
 
@@ -46,7 +45,6 @@ class Progress:
         self.put(**counters, job_id=_new_job(), running=True, mode=mode, phase="scan", files_known=None)
 
     def count(self, **more: int) -> None:
-        """Add to counters."""
         with self._lock:
             for name, number in more.items():
                 self._now[name] += number

@@ -46,11 +46,8 @@ class WorkerNotStarted(WorkerLost):
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How long a worker may take for a file.
-
-    CPU time is the main limit, because on a busy machine every file takes long. Elapsed time limits workers that wait
-    forever.
-    """
+    """How long a worker may take for a file. CPU time is the main limit, because on a busy machine every file takes
+    long; elapsed time limits workers that wait forever."""
 
     cpu_s: float = 30.0
     cpu_s_per_megabyte: float = 5.0
@@ -73,8 +70,7 @@ class WorkerSetup:
 
 
 def worker_memory_bytes(most_file_bytes: int, workers: int) -> int:
-    """The address space of one worker: enough for the largest file, and at most half of the machine's memory for
-    all."""
+    """The address space of one worker: enough for the largest file, at most half of the memory for all."""
     wanted = _BASE_MEMORY_BYTES + _MEMORY_PER_FILE_BYTE * most_file_bytes
     return max(_LEAST_MEMORY_BYTES, min(wanted, machine_memory_bytes() // 2 // workers))
 
@@ -146,10 +142,8 @@ class WorkerProcess:
     def outcomes(
         self, expected: ExpectedOutcomes, time_limits: TimeLimits, on_slow: Callable[[], None]
     ) -> Iterator[tuple[Outcome, int]]:
-        """The outcomes for the oldest file in the queue, each with the size of its message. `Finished` is the last.
-
-        Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid.
-        """
+        """The outcomes for the oldest file in the queue, each with the size of its message; `Finished` is the last.
+        Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid."""
         most_cpu_s = time_limits.cpu_s + time_limits.cpu_s_per_megabyte * expected.size_bytes / _MEGABYTE
         watch = _Watch(self._cpu_s, time_limits, most_cpu_s, on_slow)
         while True:

@@ -190,11 +190,9 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is an index to search."""
         return self._newest.done() and self._newest.exception() is None
 
     def use(self, searcher: Searcher) -> None:
-        """Direct searches to this index."""
         self._undecided().set_result(searcher)
 
     def hold_back(self) -> None:
@@ -202,7 +200,6 @@ class Readiness:
         self._undecided()
 
     def fail(self, error: CorpusError) -> None:
-        """Fail all searches with this error."""
         newest = self._undecided()
         newest.set_exception(error)
         newest.exception()  # retrieved here, because it is not an error if no search ever asks for it

@@ -36,7 +36,6 @@ class Documents:
 
     @contextmanager
     def changing(self) -> Generator[Changes]:
-        """A transaction that changes documents."""
         with self._database.transaction():
             changes = Changes(self._database)
             yield changes

@@ -131,11 +131,8 @@ class Storage(Database):
         return documents, chunks, (tallies.get(keys[0], ""), tallies.get(keys[1], "")) if self.checked else None
 
     def start_over(self, first_chunk_id: int) -> None:
-        """Replace this damaged file by an empty one. Intact vectors are copied.
-
-        `first_chunk_id` is greater than all ids in use, so that a search of an old index cannot return a different
-        chunk.
-        """
+        """Replace this damaged file by an empty one. Intact vectors are copied. `first_chunk_id` is greater than all
+        ids in use, so that a search of an old index cannot return a different chunk."""
         digest_key = None
         with suppress(StoreCorrupt, sqlite3.Error):
             # It identifies findings in the registry.
@@ -167,8 +164,7 @@ class Storage(Database):
         return self.notes.get(_HOLDS_FORBIDDEN) == "yes"
 
     def note_forbidden(self) -> None:
-        """Record that the current transaction deletes data that policy excludes. If this process does not wipe it, the
-        next one does."""
+        """Record that this transaction deletes data that policy excludes. This process or the next one wipes it."""
         self.notes.put(_HOLDS_FORBIDDEN, "yes")
 
     def note_wiped(self) -> None:

@@ -48,8 +48,7 @@ def fatal_line(error: ArmariumError) -> str:
 
 
 class StdoutWriter:
-    """Writes lines in a thread, so that a slow reader does not block the server. It drops lines if the reader is too
-    slow, and stops if the pipe is closed."""
+    """Writes lines in a thread, so that a slow reader does not block the server. It drops lines if it must."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue(_MAX_QUEUED_LINES)
@@ -57,7 +56,6 @@ class StdoutWriter:
         self._writer.start()
 
     def line(self, text: str) -> None:
-        """Queue a line."""
         try:
             self._lines.put_nowait(text)
         except queue.Full:
@@ -112,7 +110,6 @@ class PlainReport:
             self._line(f"Mode: {mode}")
 
     def print_block(self, lines: Iterable[str]) -> None:
-        """Print lines between empty lines."""
         for line in ("", *lines, ""):
             self._line(line)
 
