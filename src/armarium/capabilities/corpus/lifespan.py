@@ -78,9 +78,6 @@ async def open_service(
             yield Corpus(resources, slices, election.progress, election.readiness, election.indexed)
 
 
-# Storage
-
-
 def _open_storage(
     settings: CorpusSettings, state_dir: Path, health: Health, *, rebuild: bool, read_only: bool, leading: bool
 ) -> tuple[Storage, Models]:
@@ -136,9 +133,6 @@ def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> 
         "stt_model": names["stt_model"],
         "chat_model": models.chat.model if models.chat else "",
     }
-
-
-# Settings as values
 
 
 def _model_names(settings: CorpusSettings, models: Models) -> dict[str, str]:

@@ -81,7 +81,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 
 def progress_display(events: Events) -> ProgressDisplay:
-    from armarium.capabilities.corpus.commands.progress.event_feed import progress_on_stderr
+    from armarium.capabilities.corpus.commands.progress.reports import progress_on_stderr
 
     return progress_on_stderr(events)
 

@@ -48,7 +48,10 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
                 f"the index was built with {model}, the settings ask for {embedders[kind].model}",
                 hint="run: dir2mcp reindex",
             )
-    return Models(embedders, vendors.chat(), _reranker(settings))
+    rerank, reranker = settings.rerank, None
+    if rerank.base_url is not None:
+        reranker = CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
+    return Models(embedders, vendors.chat(), reranker)
 
 
 def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:
@@ -113,13 +116,6 @@ class _Vendors:
     def _client(self, vendor: Vendor, section: MistralSettings | OpenAISettings) -> ProviderClient:
         rate = self._settings.embedding.requests_per_minute
         return ProviderClient(vendor, _key(section.api_key), base_url=section.base_url, requests_per_minute=rate)
-
-
-def _reranker(settings: CorpusSettings) -> Reranker | None:
-    rerank = settings.rerank
-    if rerank.base_url is None:
-        return None
-    return CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
 
 
 def _key(secret: SecretStr | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
+from armarium.foundation.events import ScannerFinding
 from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
 
@@ -69,7 +69,7 @@ class Prepared:
     container: str | None = None
     """The archive that contains it."""
     representations: Sequence[Representation] = ()
-    secrets: Sequence[SecretMatch] = ()
+    secrets: Sequence[ScannerFinding] = ()
     """The credentials because of which it is excluded."""
 
 

@@ -13,8 +13,12 @@ import anyio
 from armarium.capabilities.corpus.commands.exit_codes import IndexIncomplete, indexing_error
 from armarium.capabilities.corpus.commands.index_wait import IndexWait
 from armarium.capabilities.corpus.commands.options import CommonOptions
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.progress.reports import QuietReport, choose_report, report_on_stderr
+from armarium.capabilities.corpus.commands.progress.reports import (
+    EventFeed,
+    QuietReport,
+    choose_report,
+    report_on_stderr,
+)
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, load, prepare_state
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt

@@ -19,8 +19,7 @@ from armarium.capabilities.corpus.commands.connection import (
 )
 from armarium.capabilities.corpus.commands.exit_codes import indexing_error
 from armarium.capabilities.corpus.commands.options import CommonOptions
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.progress.reports import choose_report
+from armarium.capabilities.corpus.commands.progress.reports import EventFeed, choose_report
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, check_payments, load, prepare_state
 from armarium.capabilities.corpus.commands.snapshot import write_snapshot
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys

@@ -36,15 +36,6 @@ class FoundFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unnameable:
-    """A file or a whole directory whose name cannot be part of a document's path."""
-
-    shown_path: str
-    """Printable, but not the path itself."""
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class DiscoveryRules:
     """Which files belong to the corpus."""
 
@@ -60,10 +51,11 @@ def discover(
     root: ConfinedRoot,
     rules: DiscoveryRules,
     cancellation: Cancellation,
-    unnameable: Callable[[Unnameable], None] | None = None,
+    unnameable: Callable[[str, str], None] | None = None,
 ) -> Iterator[FoundFile]:
     """The files to index, in path order, without those that vanish meanwhile. Raises `OSError` if the root is gone or
-    unreadable: an empty result would mean that all files were deleted."""
+    unreadable: an empty result would mean that all files were deleted. `unnameable` receives the printable path of each
+    file or directory whose name cannot be part of a document's path, and the reason."""
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
     discovery = _Discovery(root, rules, cancellation, unnameable)
@@ -115,7 +107,7 @@ class _Discovery:
     root: ConfinedRoot
     rules: DiscoveryRules
     cancellation: Cancellation
-    unnameable: Callable[[Unnameable], None] | None = None
+    unnameable: Callable[[str, str], None] | None = None
     _links: deque[str] = field(default_factory=deque[str])
     _files: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     _directories: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
@@ -218,7 +210,7 @@ class _Visible:
     def _reject(self, name: str, reason: str) -> None:
         self._left_out.add(name)
         if self.discovery.unnameable is not None:
-            self.discovery.unnameable(Unnameable(printable(self.shown + name), reason))
+            self.discovery.unnameable(printable(self.shown + name), reason)
 
 
 def _passes_for_archive(entry: os.DirEntry[str], entries: Entries) -> bool:

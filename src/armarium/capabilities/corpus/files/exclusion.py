@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hmac
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type in
 
 from armarium.capabilities.corpus.files.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import ScannerFinding
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 
@@ -51,17 +51,6 @@ _MAX_MATCHES = 100
 _LONGEST_KEY_BYTES = 16 * 1024
 _DIGEST_CHARS = 32
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretMatch:
-    """The kind and position of a credential, never its value."""
-
-    rule: str
-    line: int
-    """Counted from 1."""
-    digest: str = ""
-    """A keyed digest that identifies the credential. Empty without a key."""
 
 
 class Exclusion:
@@ -117,16 +106,16 @@ class Exclusion:
         """False if no pattern can match the name of an entry. Much faster than `excludes_entry`."""
         return self._may_hide(name) or self._may_hide_folded(name.lower())
 
-    def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
-        """The credentials in a file or in text about to be shown, by line. At most one hundred."""
+    def secrets_in(self, content: bytes | str) -> list[ScannerFinding]:
+        """The first hundred credentials in a file or in text to be shown, by line. Without a key, digests are empty."""
         text = _as_utf8(content)
-        found: list[SecretMatch] = []
+        found: list[ScannerFinding] = []
         for rule, begin in self._candidates(text):
             line, counted_to = 1, 0
             for start, end in islice(rule.matches(text, begin), _MAX_MATCHES):
                 line += text.count(b"\n", counted_to, start)
                 counted_to = start
-                found.append(SecretMatch(rule.name, line, self._digest(text[start : rule.reach(text, end)])))
+                found.append(ScannerFinding(rule.name, line, self._digest(text[start : rule.reach(text, end)])))
         return sorted(found, key=lambda match: match.line)[:_MAX_MATCHES]
 
     def _digest(self, credential: bytes) -> str:

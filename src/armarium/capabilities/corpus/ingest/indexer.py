@@ -13,7 +13,7 @@ from functools import partial
 
 from armarium.capabilities.corpus.errors import RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, Mode
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
@@ -193,9 +193,9 @@ class Indexer:
         root_path = self.root.real_path
         return Recorder(self.storage, self.index, self.progress, self.on_recorded, root_path, self.budget, known)
 
-    def _report_unnameable(self, entry: Unnameable) -> None:
+    def _report_unnameable(self, shown_path: str, reason: str) -> None:
         self.progress.count(scanned=1, skipped=1)
-        self.progress.publish(FileFailed(entry.shown_path, "INVALID_FIELD", entry.reason))
+        self.progress.publish(FileFailed(shown_path, "INVALID_FIELD", reason))
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
         is_too_much = len(rel_paths) > _PATHS_BEFORE_A_SCAN or self.rules.follow_symlinks

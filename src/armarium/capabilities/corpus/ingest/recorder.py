@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.events import FileFailed
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -96,9 +95,9 @@ class Recorder:
         known = self.storage.documents.known_at(rel_path) if self.known is None else self.known.get(rel_path)
         return known is not None and bool(known.forbidden) and known.container is None
 
-    def _report_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
-        findings = tuple(ScannerFinding(secret.rule, secret.line, secret.digest) for secret in secrets)
-        self.progress.publish(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{unescape_name(rel_path)}", findings))
+    def _report_secrets(self, rel_path: str, secrets: Iterable[ScannerFinding] = ()) -> None:
+        host_path = f"{self.root_path}/{unescape_name(rel_path)}"
+        self.progress.publish(FileScanned(_SECRET_SCANNER, host_path, tuple(secrets)))
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:

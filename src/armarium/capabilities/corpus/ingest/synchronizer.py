@@ -57,12 +57,8 @@ class Synchronizer:
         self._embedding = EmbeddingTask(
             resources.storage, index, resources.models.embedders, progress, on_change=self._work_changed.signal
         )
-        setup = WorkerSetup(
-            instructions,
-            worker_memory_bytes(instructions.most_bytes, _WORKERS),
-            isolated=options.isolation != "off",
-            required=options.isolation == "required",
-        )
+        memory_bytes = worker_memory_bytes(instructions.most_bytes, _WORKERS)
+        setup = WorkerSetup(instructions, memory_bytes, options.isolation)
         at_once = max(1, min(_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
             resources.confined,

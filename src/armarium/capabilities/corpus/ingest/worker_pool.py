@@ -251,7 +251,7 @@ class WorkerPool:
                 self._end(process)
         process = WorkerProcess(self._setup)
         self._processes.add(process)
-        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
+        if self._setup.isolation != "off" and not process.isolation.is_complete and not self._isolation_logged:
             self._isolation_logged = True
             _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
         try:

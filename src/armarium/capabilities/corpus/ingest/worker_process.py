@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.instructions import Instructions
@@ -64,9 +64,8 @@ class WorkerSetup:
 
     instructions: Instructions
     memory_bytes: int
-    isolated: bool = True
-    required: bool = False
-    """Whether a worker that is not completely isolated must not receive any file."""
+    isolation: Literal["auto", "required", "off"] = "auto"
+    """`required`: a worker that is not completely isolated must not receive any file."""
 
 
 def worker_memory_bytes(most_file_bytes: int, workers: int) -> int:
@@ -120,13 +119,14 @@ class WorkerProcess:
         except (WorkerLost, InvalidMessage, TypeError) as error:
             self.kill()
             raise WorkerNotStarted("the extractor could not be started") from error
-        if setup.required and not self.isolation.is_complete:
+        if setup.isolation == "required" and not self.isolation.is_complete:
             self.kill()
             raise WorkerNotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
 
     def _greet(self, setup: WorkerSetup) -> Isolation:
         instructions = setup.instructions.as_json()
-        self._send({"instructions": instructions, "memory_bytes": setup.memory_bytes, "isolated": setup.isolated})
+        isolated = setup.isolation != "off"
+        self._send({"instructions": instructions, "memory_bytes": setup.memory_bytes, "isolated": isolated})
         until = time.monotonic() + _START_DEADLINE_S
 
         def check() -> None:

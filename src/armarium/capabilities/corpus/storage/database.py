@@ -132,8 +132,6 @@ class Database:
         self.put_setting(DOCUMENTS_TALLY, tally(sum(document_mark(*row) for row in self.execute("all_documents"))))
         self.put_setting(CHUNKS_TALLY, tally(sum(chunk_mark(*row) for row in self.execute("all_chunks"))))
 
-    # Settings
-
     def setting(self, key: str) -> str | None:
         """A setting as it is now; raises when it is damaged."""
         rows: dict[str, str] = dict(self.execute("get_checked_setting", (key, key + _CHECK_OF)))

@@ -41,8 +41,6 @@ class Documents:
             yield changes
             changes.finish()
 
-    # For scans
-
     def known(self) -> dict[str, KnownDocument]:
         return {row[0]: KnownDocument(*row) for row in self._database.read("known_documents")}
 
@@ -55,8 +53,6 @@ class Documents:
         below = self._database.execute("documents_below", {"prefix": f"{directory}/"}) if directory else []
         members = self._database.execute("members_of", (directory,))
         return [row[0] for row in (*below, *members)]
-
-    # For listings
 
     def page(self, prefix: str, limit: int, offset: int) -> tuple[int, list[Any]]:
         """One page of the documents whose path begins with `prefix`, and their total number."""
@@ -75,8 +71,6 @@ class Documents:
         """The number of indexed documents, and when the last one was recorded."""
         ((count, recorded_unix),) = self._database.read("extent")
         return count, recorded_unix
-
-    # For opening
 
     def state(self, rel_path: str) -> tuple[str, str, str | None] | None:
         """Type, status and error of a document."""
