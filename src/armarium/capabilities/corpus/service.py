@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import anyio
@@ -148,11 +147,6 @@ class Corpus:
             raise InvalidField(error.message, hint=error.hint) from error
         rows = [row for row in documents.with_prefix(path_prefix) if matches(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
-
-    def extent(self) -> tuple[int, datetime | None]:
-        """The number of indexed documents, and when the last of them was indexed."""
-        count, recorded_unix = self.resources.storage.documents.extent()
-        return count, None if recorded_unix is None else datetime.fromtimestamp(recorded_unix, UTC)
 
     @property
     def warnings(self) -> list[str]:

@@ -139,7 +139,12 @@ class _CompiledRule:
         self.name = rule.name
         self.pattern = rule.pattern
         self._ends_with = None if rule.ends_with is None else rule.ends_with.encode()
-        self._regex = _compiled(rule.pattern)
+        self._regex = _regex(rule.pattern)
+        if not self._regex.ok():
+            reason = self._regex.error().decode("utf-8", "replace")
+            hint = "patterns are regular expressions in RE2's syntax, which has no look-around and no back-references"
+            message = f"security.secret_patterns has an invalid pattern: {rule.pattern} ({reason})"
+            raise ConfigError(message, hint=hint, pattern=rule.pattern)
         names: dict[bytes, int] = dict(self._regex.NamedCapturingGroups())
         self._checks: list[tuple[int, Callable[[str], bool]]] = [
             (names[name.encode()], check) for name, check in GROUP_CHECKS.items() if name.encode() in names
@@ -197,18 +202,6 @@ def _as_utf8(content: bytes | str) -> bytes:
     if content.startswith(_BYTE_ORDER_MARKS):
         return content.decode("utf-16", "replace").encode("utf-8", "replace")
     return content
-
-
-def _compiled(pattern: str) -> Any:
-    regex = _regex(pattern)
-    if not regex.ok():
-        reason = regex.error().decode("utf-8", "replace")
-        raise ConfigError(
-            f"security.secret_patterns has an invalid pattern: {pattern} ({reason})",
-            hint="patterns are regular expressions in RE2's syntax, which has no look-around and no back-references",
-            pattern=pattern,
-        )
-    return regex
 
 
 def _regex(pattern: str, *, capture: bool = True) -> Any:
