@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import FileTooLarge
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.checked_messages import MOST_OUTCOMES, ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.messages import (
@@ -32,6 +31,7 @@ from armarium.capabilities.corpus.prepared import (
     Vanished,
     chunk_hash,
 )
+from armarium.foundation.events import ScannerFinding
 
 HASH = "ab" * 32
 PATH = "papers/box.zip"
@@ -50,7 +50,16 @@ def document(*, hashed: bool = True) -> Prepared:
     chunks = [chunk("One.", hashed=hashed), chunk("Two \\u0000 ünd 😀", 2, 3, hashed=hashed)]
     representation = Representation("raw_text", HASH, chunks, {"format": "docx", "title": "A"}, "One.\nTwo")
     return Prepared(
-        f"{PATH}!/a/b.docx", "word", 12, 34, HASH, "ok", None, PATH, [representation], [SecretMatch("jwt", 3, "ab12")]
+        f"{PATH}!/a/b.docx",
+        "word",
+        12,
+        34,
+        HASH,
+        "ok",
+        None,
+        PATH,
+        [representation],
+        [ScannerFinding("jwt", 3, "ab12")],
     )
 
 

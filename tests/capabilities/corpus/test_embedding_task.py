@@ -98,7 +98,7 @@ class Bench:
         return dict(rows(self.directory, "SELECT text, embedding_status FROM chunks"))
 
     def has_vectors(self, kind: IndexKind, chunk_ids: list[int]) -> bool:
-        return bool(self.index.vectors[kind].contains(numpy.array(chunk_ids, numpy.int64)).all())
+        return bool(self.index.vectors.by_kind[kind].contains(numpy.array(chunk_ids, numpy.int64)).all())
 
     async def until_idle(self) -> None:
         await eventually(lambda: self.task.idle)
@@ -117,7 +117,7 @@ async def running(bench: Bench) -> AsyncGenerator[Bench]:
             yield bench
             tasks.cancel_scope.cancel()
     finally:
-        bench.index.lexical.close()
+        bench.index.lexical.index.close()
         bench.storage.close()
 
 

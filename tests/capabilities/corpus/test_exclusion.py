@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from armarium.capabilities.corpus.files.exclusion import (
     DEFAULT_PATH_EXCLUDES,
     Exclusion,
-    SecretMatch,
     with_default_excludes,
 )
 from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import ScannerFinding
 
 KEY_ID = "AKIA" + "2E0A8F3B244C9986"
 CONTRACT_EXCLUDES = [
@@ -179,7 +179,7 @@ def test_an_invalid_secret_pattern_is_named(pattern: str) -> None:
 
 def test_configured_patterns_replace_the_defaults() -> None:
     exclusion = Exclusion(secret_patterns=[r"INTERNAL-\d{4}"])
-    assert exclusion.secrets_in("a\nINTERNAL-1234\n") == [SecretMatch("pattern 1", 2)]
+    assert exclusion.secrets_in("a\nINTERNAL-1234\n") == [ScannerFinding("pattern 1", 2, "")]
     assert not exclusion.secrets_in(KEY_ID)
     assert not Exclusion(secret_patterns=[]).secrets_in(KEY_ID)
 
@@ -201,9 +201,9 @@ def test_a_pattern_that_matches_nothing_at_all_ends() -> None:
 def test_secrets_are_told_by_rule_and_line_in_the_order_of_lines() -> None:
     text = f"one\n{'-' * 50}\npassword url: amqp:" + f"//app:Zk3-9qq@mq.internal/\n\n{KEY_ID}\n{KEY_ID}"
     assert Exclusion().secrets_in(text) == [
-        SecretMatch("url-password", 3),
-        SecretMatch("aws-access-key-id", 5),
-        SecretMatch("aws-access-key-id", 6),
+        ScannerFinding("url-password", 3, ""),
+        ScannerFinding("aws-access-key-id", 5, ""),
+        ScannerFinding("aws-access-key-id", 6, ""),
     ]
 
 
@@ -214,7 +214,7 @@ def test_a_match_keeps_nothing_of_the_secret() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 def test_a_secret_is_found_in_the_bytes_of_any_usual_encoding(encoding: str) -> None:
-    assert Exclusion().secrets_in(f"é\n{KEY_ID}\n".encode(encoding)) == [SecretMatch("aws-access-key-id", 2)]
+    assert Exclusion().secrets_in(f"é\n{KEY_ID}\n".encode(encoding)) == [ScannerFinding("aws-access-key-id", 2, "")]
 
 
 def test_a_secret_behind_binary_content_is_found() -> None:
@@ -251,4 +251,4 @@ def test_a_large_text_full_of_near_misses_is_scanned_to_its_end() -> None:
     )
     text = near_misses * 20_000
     assert not EXCLUSION.secrets_in(text)
-    assert EXCLUSION.secrets_in(text + KEY_ID) == [SecretMatch("aws-access-key-id", 60_001)]
+    assert EXCLUSION.secrets_in(text + KEY_ID) == [ScannerFinding("aws-access-key-id", 60_001, "")]

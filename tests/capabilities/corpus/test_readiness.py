@@ -8,8 +8,7 @@ import anyio
 import pytest
 
 from armarium.capabilities.corpus.errors import CorpusError, StoreCorrupt
-from armarium.capabilities.corpus.query.readiness import Readiness
-from armarium.capabilities.corpus.query.search import Searcher
+from armarium.capabilities.corpus.query.search import Readiness, Searcher
 
 DEADLINE_S = 20.0
 FIRST, SECOND = (cast(Searcher, object()) for _ in range(2))

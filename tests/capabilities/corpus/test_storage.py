@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, IngestionFailed, StoreCorrupt
 from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage import database
 from armarium.capabilities.corpus.storage.database import SQL
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_is_no_corrupt_store(
         "recording": lambda: record(storage, document("a.md", long)),
         "noting": lambda: storage.notes.put("key", long),
     }
-    with pytest.raises(StateUnwritable) as refused:
+    with pytest.raises(IngestionFailed) as refused:
         writes[statement]()
     assert refused.value.code == "INGESTION_FAILED"
     assert storage.counts().documents == 0
@@ -235,7 +235,7 @@ def test_a_database_that_may_not_be_written_is_read_and_left_alone(storage: Stor
     reading = Storage(tmp_path / "meta.sqlite", read_only=True)
     assert reading.counts().chunks == 1
     assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(StateUnwritable):
+    with pytest.raises(IngestionFailed):
         reading.notes.put("key", "value")
     reading.close()
 

@@ -15,7 +15,7 @@ import pytest
 from armarium.capabilities.corpus.events import IndexProgress
 from armarium.capabilities.corpus.index.state import read_status
 from armarium.capabilities.corpus.ingest import synchronizer as indexing
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
+from armarium.capabilities.corpus.ingest.embedding_task import WakeUp
 from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings

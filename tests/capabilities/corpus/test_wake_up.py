@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
+from armarium.capabilities.corpus.ingest.embedding_task import WakeUp
 
 DEADLINE_S = 20.0
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -55,11 +55,14 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
+IsolationMode = Literal["auto", "required", "off"]
+
+
 @contextmanager
 def pool(
-    root: Path, *, size: int = 1, time_limits: TimeLimits | None = None, isolated: bool = True, required: bool = False
+    root: Path, *, size: int = 1, time_limits: TimeLimits | None = None, isolation: IsolationMode = "auto"
 ) -> Generator[WorkerPool]:
-    setup = WorkerSetup(Instructions((), ()), 1024**3, isolated=isolated, required=required)
+    setup = WorkerSetup(Instructions((), ()), 1024**3, isolation)
     with ConfinedRoot(str(root)) as confined:
         opened = WorkerPool(confined, setup, size=size, at_once=1, time_limits=time_limits)
         try:
@@ -69,10 +72,14 @@ def pool(
 
 
 def prepared(
-    root: Path, name: str, content: str = "x", time_limits: TimeLimits | None = None, **isolation: bool
+    root: Path,
+    name: str,
+    content: str = "x",
+    time_limits: TimeLimits | None = None,
+    isolation: IsolationMode = "auto",
 ) -> list[Prepared]:
     (root / name).write_text(content)
-    with pool(root, time_limits=time_limits, **isolation) as workers:
+    with pool(root, time_limits=time_limits, isolation=isolation) as workers:
         return [each for each in workers.prepare([PrepareRequest(name)]) if isinstance(each, Prepared)]
 
 
@@ -227,7 +234,7 @@ def test_a_worker_that_lacks_a_part_gets_files_and_is_told_unless_all_of_it_is_r
     (document,) = prepared(root, "a.md", "Text.")
     assert document.error is None
     assert [told in record.__dict__["missing"] for record in caplog.records if "isolated" in record.message] == [True]
-    (document,) = prepared(root, "a.md", "Text.", required=True)
+    (document,) = prepared(root, "a.md", "Text.", isolation="required")
     assert document.error is not None
     assert document.error.startswith("EXTRACT_FAILED: the extractor could not be isolated; missing: ")
     assert told in document.error
@@ -236,15 +243,15 @@ def test_a_worker_that_lacks_a_part_gets_files_and_is_told_unless_all_of_it_is_r
 
 @needs_all_of_it
 def test_where_everything_is_there_required_changes_nothing(root: Path) -> None:
-    (document,) = prepared(root, "a.md", "Text.", required=True)
+    (document,) = prepared(root, "a.md", "Text.", isolation="required")
     assert document.error is None
 
 
 def test_isolation_can_be_switched_off(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    worker = worker_process.WorkerProcess(WorkerSetup(Instructions((), ()), 1024**3, isolated=False))
+    worker = worker_process.WorkerProcess(WorkerSetup(Instructions((), ()), 1024**3, "off"))
     worker.kill()
     assert worker.isolation == Isolation(0, seccomp=False)
-    (document,) = prepared(root, "a.md", "Text.", isolated=False)
+    (document,) = prepared(root, "a.md", "Text.", isolation="off")
     assert document.error is None
     assert not [record for record in caplog.records if "isolated" in record.message], "whoever chose it knows"
 

@@ -80,8 +80,8 @@ class IndexLocked(CorpusError, code="INDEX_LOCKED", retryable=True):
     """Another process holds the lock for writing the index."""
 
 
-class StateUnwritable(CorpusError, code="INGESTION_FAILED"):
-    """The state cannot be written: the disk is full, or the directory is read-only."""
+class IngestionFailed(CorpusError, code="INGESTION_FAILED"):
+    """Indexing failed: the directory is inaccessible, or the state cannot be written."""
 
 
 class StateFull(CorpusError, code="STATE_FULL"):

@@ -27,7 +27,6 @@ class Health:
             _log.warning("%s", message, extra={"subject": subject})
 
     def clear(self, subject: str) -> None:
-        """Clear a warning."""
         with self._lock:
             message = self._warnings.pop(subject, None)
         if message is not None:
@@ -35,7 +34,6 @@ class Health:
 
     @property
     def warnings(self) -> list[str]:
-        """The current warnings."""
         with self._lock:
             return list(self._warnings.values())
 

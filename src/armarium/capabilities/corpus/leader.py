@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, IngestionFailed, StoreCorrupt
 from armarium.capabilities.corpus.events import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import META_FILE, IndexLock, read_status, remove_indexes
 from armarium.capabilities.corpus.index.vectors import KINDS
+from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions, Synchronizer
-from armarium.capabilities.corpus.query.readiness import Readiness
-from armarium.capabilities.corpus.query.search import ModelGuards, Searcher, SearchOptions
+from armarium.capabilities.corpus.ingest.synchronizer import Synchronizer
+from armarium.capabilities.corpus.query.search import ModelGuards, Readiness, Searcher
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.storage_errors import (
-    deleted_root_error,
-    indexing_error,
-    lexical_index_damage,
-    storage_damage,
-)
+from armarium.capabilities.corpus.storage_errors import damage_of, deleted_root_error, indexing_error
 from armarium.foundation.events import FileScanned
 from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind
@@ -46,21 +42,13 @@ class LeaderElection:
     """How long a one-off command waits for an index that another process is building."""
 
     def __init__(
-        self,
-        resources: Resources,
-        lock: IndexLock,
-        mode: Mode,
-        ingest: IngestOptions,
-        search: SearchOptions,
-        *,
-        lasting: bool,
+        self, resources: Resources, lock: IndexLock, mode: Mode, instructions: Instructions, *, lasting: bool
     ) -> None:
         """`lasting`: watch the directory, and take over when the leader ends."""
         self._resources = resources
         self._lock = lock
         self._mode: Mode = mode
-        self._ingest = ingest
-        self._search = search
+        self._instructions = instructions
         self._lasting = lasting
         self._next_chunk_id = 1
         self._loop = asyncio.get_running_loop()
@@ -128,7 +116,7 @@ class LeaderElection:
                 await anyio.sleep(self.follow_s)
                 continue
             self._use(index)
-            if index.unsaved and not self._lasting:
+            if index.vectors.unsaved and not self._lasting:
                 await run_sync(self._repair_files)
             self.indexed.set()
             self.progress.put(running=await run_sync(self._leader_is_indexing))
@@ -143,7 +131,7 @@ class LeaderElection:
         try:
             if not self._lock.try_acquire():
                 return False
-        except StateUnwritable:
+        except IngestionFailed:
             return False
         try:
             self._open_index().close()
@@ -168,10 +156,10 @@ class LeaderElection:
             except Exception as error:
                 if not self._lock.is_in_place or deleted_root_error(self._resources.confined.fd) is not None:
                     raise
-                if (damage := lexical_index_damage(error)) is not None:
+                if (damage := damage_of("lexical index", error)) is not None:
                     self._resources.health.warn("damaged lexical index", f"{damage.message}; it is rebuilt")
                     await run_sync(remove_lexical, self._resources.state_dir)
-                elif (damage := storage_damage(error)) is not None:
+                elif (damage := damage_of("storage", error)) is not None:
                     await run_sync(self._start_over, damage)
                 else:
                     raise
@@ -182,11 +170,13 @@ class LeaderElection:
         self._use(index)
         close = index.close
         try:
-            digest_key = await run_sync(self._resources.storage.notes.digest_key)
-            synchronizer = Synchronizer(self._resources, self._ingest, index, self.progress, self.indexed, digest_key)
+            instructions = replace(
+                self._instructions, digest_key=await run_sync(self._resources.storage.notes.digest_key)
+            )
+            synchronizer = Synchronizer(self._resources, instructions, index, self.progress, self.indexed)
             await synchronizer.run(self._mode, watching=self._lasting)
         except Exception as error:
-            if storage_damage(error) is not None or lexical_index_damage(error) is not None:
+            if damage_of("storage", error) or damage_of("lexical index", error):
                 self.readiness.hold_back()
                 self._next_chunk_id = index.catalogue.room
                 close = index.abandon
@@ -206,11 +196,9 @@ class LeaderElection:
     # The index
 
     def _use(self, index: SearchIndex) -> None:
-        resources = self._resources
-        self.readiness.use(Searcher(resources.storage, index, resources.models, self._search, self._guards))
+        self.readiness.use(Searcher(self._resources, index, self._guards))
 
     def _load(self) -> SearchIndex:
-        """Open the index and publish how much it contains."""
         storage, state_dir = self._resources.storage, self._resources.state_dir
         index = self._open_index()
         counts = storage.counts()
@@ -235,10 +223,7 @@ class LeaderElection:
         return index
 
     def _purge_deleted(self) -> None:
-        """Purge deleted rows if they outnumber live ones, or if policy excludes some of them.
-
-        The indexes are then rebuilt without them.
-        """
+        """Purge deleted rows, and the indexes, if they outnumber live ones or policy excludes some of them."""
         storage = self._resources.storage
         remove_damaged(self._resources.state_dir / META_FILE)
         if storage.holds_forbidden or storage.dead_share() > _DEAD_SHARE:

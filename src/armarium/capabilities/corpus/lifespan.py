@@ -24,10 +24,8 @@ from armarium.capabilities.corpus.index.state import (
 )
 from armarium.capabilities.corpus.index.vectors import KINDS
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.ingest.synchronizer import IngestOptions
 from armarium.capabilities.corpus.leader import LeaderElection
 from armarium.capabilities.corpus.model_choice import Models, choose_models
-from armarium.capabilities.corpus.query.search import SearchOptions
 from armarium.capabilities.corpus.query.slices import SliceReader
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.service import Corpus
@@ -47,11 +45,8 @@ _log = logging.getLogger(__name__)
 async def open_service(
     settings: CorpusSettings, events: Events, *, indexing: IndexingMode, private_paths: Iterable[Path] = ()
 ) -> AsyncGenerator[Corpus]:
-    """The corpus, for as long as the block runs.
-
-    `background` keeps the index in sync, `full` rebuilds it, `none` uses it as it is. Files below `private_paths`
-    belong to the server and are never indexed.
-    """
+    """The corpus, for as long as the block runs. `background` keeps the index in sync, `full` rebuilds it, `none` uses
+    it as it is. Files below `private_paths` belong to the server and are never indexed."""
     root = root_directory(settings.root)
     state_dir = state_directory(root, settings.state_dir)
     read_only = indexing == "none" and not may_write(state_dir)
@@ -73,26 +68,21 @@ async def open_service(
         stack.push_async_callback(models.aclose)
         confined = stack.enter_context(ConfinedRoot(str(root)))
         names = _model_names(settings, models)
-        resources = Resources(root, state_dir, confined, exclusion, storage, models, names, events, health)
-        ingest, search = _ingest_options(settings, own_paths), _search_options(settings)
+        resources = Resources(root, state_dir, confined, exclusion, storage, settings, models, names, events, health)
         mode = "full" if indexing == "full" else "incremental"
-        election = LeaderElection(resources, lock, mode, ingest, search, lasting=indexing == "background")
+        instructions = _instructions(settings, own_paths)
+        election = LeaderElection(resources, lock, mode, instructions, lasting=indexing == "background")
         max_bytes = int(settings.ingest.max_file_mb * MEGABYTE)
         slices = SliceReader(confined, storage, exclusion, max_bytes, gitignore=settings.ingest.gitignore)
         async with background(election.run):
-            yield Corpus(resources, slices, settings, election.progress, election.readiness, election.indexed)
-
-
-# Storage
+            yield Corpus(resources, slices, election.progress, election.readiness, election.indexed)
 
 
 def _open_storage(
     settings: CorpusSettings, state_dir: Path, health: Health, *, rebuild: bool, read_only: bool, leading: bool
 ) -> tuple[Storage, Models]:
-    """The storage and the models it was built with.
-
-    With `rebuild`, any fault of the old storage is ignored. The leading process replaces a damaged one.
-    """
+    """The storage and the models it was built with. With `rebuild`, any fault of the old storage is ignored. The
+    leading process replaces a damaged one."""
     try:
         return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=read_only)
     except StoreCorrupt as error:
@@ -130,7 +120,6 @@ def _existing_storage(
 
 
 def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
-    """What the storage records about how it was built."""
     names = _model_names(settings, models)
     origin: dict[str, str] = {}
     for kind, embedder in models.embedders.items():
@@ -146,9 +135,6 @@ def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> 
     }
 
 
-# Settings as values
-
-
 def _model_names(settings: CorpusSettings, models: Models) -> dict[str, str]:
     speech = settings.stt.mistral if settings.stt.provider == "mistral" else settings.stt.elevenlabs
     return {
@@ -161,9 +147,9 @@ def _model_names(settings: CorpusSettings, models: Models) -> dict[str, str]:
     }
 
 
-def _ingest_options(settings: CorpusSettings, own_paths: Sequence[str]) -> IngestOptions:
+def _instructions(settings: CorpusSettings, own_paths: Sequence[str]) -> Instructions:
     ingest, chunking = settings.ingest, settings.chunking
-    instructions = Instructions(
+    return Instructions(
         path_excludes=settings.path_excludes,
         secret_patterns=settings.secret_patterns,
         state_paths=own_paths,
@@ -178,20 +164,4 @@ def _ingest_options(settings: CorpusSettings, own_paths: Sequence[str]) -> Inges
         pdf=ingest.pdf.mode != "off",
         max_bytes=int(ingest.max_file_mb * MEGABYTE),
         max_bytes_by_type={name: int(size * MEGABYTE) for name, size in ingest.max_file_mb_by_type.items()},
-    )
-    return IngestOptions(
-        instructions,
-        gitignore=ingest.gitignore,
-        follow_symlinks=ingest.follow_symlinks,
-        watch=ingest.watch,
-        isolation=ingest.isolation,
-        max_state_bytes=int(ingest.max_state_gb * 1e9),
-    )
-
-
-def _search_options(settings: CorpusSettings) -> SearchOptions:
-    return SearchOptions(
-        oversampling=settings.rag.oversample_factor,
-        rerank_candidates=settings.rerank.candidates,
-        rerank_timeout_s=settings.rerank.timeout_s,
     )

@@ -26,7 +26,6 @@ _INSTRUCTIONS = (
 
 
 def settings_model() -> type[CorpusSettings]:
-    """The model of the corpus section of the settings."""
     from armarium.capabilities.corpus.settings import CorpusSettings
 
     return CorpusSettings
@@ -50,7 +49,6 @@ async def open_capability(settings: CorpusSettings, facilities: Facilities) -> A
 
 
 def check(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """The checks of `armarium doctor`."""
     from armarium.capabilities.corpus import checks
 
     return checks.check(section, facilities)
@@ -83,14 +81,12 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 
 def progress_display(events: Events) -> ProgressDisplay:
-    """The display of indexing progress."""
-    from armarium.capabilities.corpus.commands.progress.event_feed import progress_on_stderr
+    from armarium.capabilities.corpus.commands.progress.reports import progress_on_stderr
 
     return progress_on_stderr(events)
 
 
 def run_dir2mcp(host: CommandHost) -> NoReturn:
-    """The `dir2mcp` program."""
     from armarium.capabilities.corpus.commands.app import main
 
     main(host)

@@ -31,11 +31,8 @@ class Models:
     embedders: Mapping[IndexKind, Embedder]
     chat: Chat | None
     reranker: Reranker | None
-    local: LocalEmbedder | None
-    """The local embedder, if it is used: it knows which languages it supports."""
 
     async def aclose(self) -> None:
-        """Close all models."""
         parts = {id(each): each for each in (*self.embedders.values(), self.chat, self.reranker) if each is not None}
         for part in parts.values():
             await part.aclose()
@@ -51,9 +48,10 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
                 f"the index was built with {model}, the settings ask for {embedders[kind].model}",
                 hint="run: dir2mcp reindex",
             )
-    local = embedders["text"]
-    chat = vendors.chat()
-    return Models(embedders, chat, _reranker(settings), local if isinstance(local, LocalEmbedder) else None)
+    rerank, reranker = settings.rerank, None
+    if rerank.base_url is not None:
+        reranker = CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
+    return Models(embedders, vendors.chat(), reranker)
 
 
 def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Provider:
@@ -118,13 +116,6 @@ class _Vendors:
     def _client(self, vendor: Vendor, section: MistralSettings | OpenAISettings) -> ProviderClient:
         rate = self._settings.embedding.requests_per_minute
         return ProviderClient(vendor, _key(section.api_key), base_url=section.base_url, requests_per_minute=rate)
-
-
-def _reranker(settings: CorpusSettings) -> Reranker | None:
-    rerank = settings.rerank
-    if rerank.base_url is None:
-        return None
-    return CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
 
 
 def _key(secret: SecretStr | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
+from armarium.foundation.events import ScannerFinding
 from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.spans import SpanKind
 
@@ -38,8 +38,7 @@ class PreparedChunk(NamedTuple):
 
 
 def chunk_hash(index_kind: IndexKind, context: str, text: str) -> bytes:
-    """Identifies the content of a chunk. Chunks with equal hashes share a vector, so the server never accepts a hash
-    from a worker."""
+    """Identifies the content of a chunk. Only the server computes it: chunks with equal hashes share a vector."""
     return hashlib.blake2b(f"{index_kind}\0{context}\0{text}".encode(), digest_size=16).digest()
 
 
@@ -70,7 +69,7 @@ class Prepared:
     container: str | None = None
     """The archive that contains it."""
     representations: Sequence[Representation] = ()
-    secrets: Sequence[SecretMatch] = ()
+    secrets: Sequence[ScannerFinding] = ()
     """The credentials because of which it is excluded."""
 
 

@@ -6,21 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import InvalidField
-from armarium.capabilities.corpus.index.status import stats
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
-from armarium.capabilities.corpus.query.readiness import Readiness
-from armarium.capabilities.corpus.query.search import Filters, SearchResults
+from armarium.capabilities.corpus.query.search import Filters, Readiness, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
-from armarium.capabilities.corpus.settings import CorpusSettings
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
@@ -55,41 +51,29 @@ class AskResult:
     answer: Answer | None
 
 
+@dataclass(frozen=True, slots=True)
 class Corpus:
     """One directory, searchable while it is being indexed."""
 
-    def __init__(
-        self,
-        resources: Resources,
-        slices: SliceReader,
-        settings: CorpusSettings,
-        progress: Progress,
-        readiness: Readiness,
-        indexed: asyncio.Event,
-    ) -> None:
-        self._resources = resources
-        self._documents = resources.storage.documents
-        self._models = resources.models
-        self._slices = slices
-        self._settings = settings
-        self._progress = progress
-        self._readiness = readiness
-        self._indexed = indexed
+    resources: Resources
+    slices: SliceReader
+    progress: Progress
+    readiness: Readiness
+    indexed: asyncio.Event
 
     async def until_indexed(self) -> None:
         """Wait until everything in the directory is indexed."""
-        await self._indexed.wait()
+        await self.indexed.wait()
 
     @property
     def indexing_complete(self) -> bool:
         """Whether nothing is left to index or embed."""
-        return not self._progress.running
+        return not self.progress.running
 
     async def search(self, query: str, k: int | None, index: IndexChoice, filters: Filters) -> SearchResults:
-        """The chunks that match the query best."""
         require_searchable(query)
-        searcher = await self._readiness.searcher()
-        return await searcher.search(query, k or self._settings.rag.k_default, index, filters)
+        searcher = await self.readiness.searcher()
+        return await searcher.search(query, k or self.resources.settings.rag.k_default, index, filters)
 
     async def ask(
         self,
@@ -100,10 +84,9 @@ class Corpus:
         filters: Filters,
         on_text: Callable[[str], None] | None = None,
     ) -> AskResult:
-        """Answer from the chunks that match the question best, with citations. `on_text` receives the answer as it is
-        written."""
+        """Answer from the chunks that match best, with citations. `on_text` receives the answer as it is written."""
         results = await self.search(question, k, index, filters)
-        if mode == "search_only" or not self._settings.rag.generate_answer:
+        if mode == "search_only" or not self.resources.settings.rag.generate_answer:
             return AskResult(results, None)
         write: Callable[[str], None] = on_text or (lambda text: None)
         answer = await self._answer(question, [hit.chunk for hit in results.hits], write)
@@ -115,7 +98,8 @@ class Corpus:
 
     async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
         """The model's answer. If it fails, times out or is empty, sentences of the chunks and the reason."""
-        if self._models.chat is None:
+        chat, settings = self.resources.models.chat, self.resources.settings
+        if chat is None:
             answer = await run_sync(extract_answer, question, chunks)
             on_text(answer.text)
             return answer
@@ -125,13 +109,12 @@ class Corpus:
             streamed.append(piece)
             on_text(piece)
 
-        rag, timeout_s = self._settings.rag, self._settings.chat.timeout_s
+        rag, timeout_s = settings.rag, settings.chat.timeout_s
         reason = "The chat model gave an empty answer"
         try:
             with anyio.fail_after(timeout_s):
-                answer = await generate_answer(
-                    self._models.chat, rag.system_prompt, question, chunks, rag.max_context_chars, stream
-                )
+                limit = rag.max_context_chars
+                answer = await generate_answer(chat, rag.system_prompt, question, chunks, limit, stream)
             if answer.text:
                 if not streamed:
                     on_text(answer.text)
@@ -147,37 +130,30 @@ class Corpus:
         return fallback
 
     async def open_file(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
-        """Read an exact slice of a document."""
-        return await run_sync(self._slices.read, rel_path, wanted, max_chars)
+        return await run_sync(self.slices.read, rel_path, wanted, max_chars)
 
     async def list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
         """One page of the documents, and the total number that match."""
         return await run_sync(self._list_files, path_prefix, glob, limit, offset)
 
     def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
+        documents = self.resources.storage.documents
         if glob is None:
-            total, rows = self._documents.page(path_prefix, limit, offset)
+            total, rows = documents.page(path_prefix, limit, offset)
             return total, [_listed(row) for row in rows]
         try:
             matches = path_matcher(glob)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
-        rows = [row for row in self._documents.with_prefix(path_prefix) if matches(row[0])]
+        rows = [row for row in documents.with_prefix(path_prefix) if matches(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
-
-    def extent(self) -> tuple[int, datetime | None]:
-        """The number of indexed documents, and when the last of them was indexed."""
-        count, recorded_unix = self._documents.extent()
-        return count, None if recorded_unix is None else datetime.fromtimestamp(recorded_unix, UTC)
 
     @property
     def warnings(self) -> list[str]:
-        """The current warnings."""
-        return self._resources.health.warnings
+        return self.resources.health.warnings
 
     def stats(self) -> Json:
-        """Location, indexing progress and models."""
-        return stats(self._resources, self._progress.now)
+        return self.resources.stats(self.progress.now)
 
 
 def _listed(row: tuple[Any, ...]) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from anyio.to_thread import run_sync
 
@@ -27,14 +28,12 @@ class CorpusSource:
         self._name = name
 
     async def collections(self, call: Call) -> Sequence[Collection]:
-        """The indexed directory."""
-        documents, indexed_at = await run_sync(self._corpus.extent)
+        documents, indexed_unix = await run_sync(self._corpus.resources.storage.documents.extent)
         chunks = self._corpus.stats()["indexing"]["chunks_total"]
-        last_indexed = indexed_at.isoformat() if indexed_at else None
+        last_indexed = None if indexed_unix is None else datetime.fromtimestamp(indexed_unix, UTC).isoformat()
         return [Collection(self.kind, self._name, documents, chunks, last_indexed)]
 
     async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best chunks of prose and code."""
         results = await self._corpus.search(query, min(most, _MOST), "auto", Filters())
         return [self._hit(hit) for hit in results.hits]
 

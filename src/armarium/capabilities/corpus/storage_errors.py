@@ -6,29 +6,27 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
+from typing import Literal
 
-from armarium.capabilities.corpus.errors import CorpusError, RootInaccessible, StateUnwritable, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IngestionFailed, RootInaccessible, StoreCorrupt
 from armarium.foundation.sqlite import Fault, fault_of
 from armarium.retrieval.errors import DamagedIndex
 
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def unwritable_error(reason: str) -> StateUnwritable:
-    """The error for state that cannot be written."""
-    return StateUnwritable(
+def unwritable_error(reason: str) -> IngestionFailed:
+    return IngestionFailed(
         f"the state cannot be written: {reason}", hint="free some space, or choose another --state-dir"
     )
 
 
 def corrupt_error() -> StoreCorrupt:
-    """The error for a database that cannot be read."""
     return StoreCorrupt("meta.sqlite cannot be read", hint="run: dir2mcp reindex")
 
 
 def damaged_error(part: str) -> StoreCorrupt:
-    """The error for a damaged part of `meta.sqlite`."""
     return StoreCorrupt(f"{part} in meta.sqlite is damaged", hint="to repair it, run: dir2mcp up")
 
 
@@ -62,19 +60,10 @@ def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
     return deleted_root_error(root_fd) or reasons[0]
 
 
-def storage_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of `meta.sqlite`; None if there is any other error."""
-    return _damage(error, of_lexical_index=False)
-
-
-def lexical_index_damage(error: BaseException) -> StoreCorrupt | None:
-    """The damage of the lexical index; None if there is any other error."""
-    return _damage(error, of_lexical_index=True)
-
-
-def _damage(error: BaseException, *, of_lexical_index: bool) -> StoreCorrupt | None:
+def damage_of(part: Literal["storage", "lexical index"], error: BaseException) -> StoreCorrupt | None:
+    """The damage of `meta.sqlite` or of the lexical index; None if there is any other error."""
     leaves = list(_leaves(error))
-    reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == of_lexical_index]
+    reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == (part == "lexical index")]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
 
@@ -94,7 +83,7 @@ def _reason(error: BaseException) -> CorpusError | None:
             return from_damaged_index(error)
         case sqlite3.Error():
             return from_sqlite(error)
-        case OSError() if error.errno in _UNWRITABLE:
+        case OSError() if error.errno in UNWRITABLE:
             return unwritable_error(error.strerror or "the operating system denied it")
         case FileNotFoundError():
             return unwritable_error("the state directory was deleted")

@@ -13,7 +13,7 @@ import pexpect
 import pytest
 import yaml
 
-from armarium.capabilities.corpus.commands.index_wait import IndexWait
+from armarium.capabilities.corpus.commands.ask import IndexWait
 from armarium.capabilities.corpus.commands.progress.reports import progress_line
 from armarium.capabilities.corpus.errors import IndexNotReady
 from armarium.capabilities.corpus.events import IndexProgress

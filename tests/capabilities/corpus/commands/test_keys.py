@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
+from armarium.capabilities.corpus.commands.connection import ConnectionInfo, choose_token_source
 from armarium.capabilities.corpus.commands.provider_keys import MissingKey
-from armarium.capabilities.corpus.commands.server_token import choose_token_source
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.foundation.errors import ConfigError

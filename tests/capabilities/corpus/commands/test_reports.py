@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
-from armarium.capabilities.corpus.commands.exit_codes import (
-    IngestionFailed,
-    as_known_error,
-    error_lines,
-    exit_code,
-    indexing_error,
-)
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.progress.reports import JsonReport, QuietReport
-from armarium.capabilities.corpus.commands.server_token import TokenSource
+from armarium.capabilities.corpus.commands.connection import ConnectionInfo, TokenSource
+from armarium.capabilities.corpus.commands.exit_codes import as_known_error, error_lines, exit_code, indexing_error
+from armarium.capabilities.corpus.commands.progress.reports import EventFeed, JsonReport, QuietReport
+from armarium.capabilities.corpus.errors import IngestionFailed
 from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed
 from armarium.foundation.errors import ArmariumError, BindFailed, ConfigError
 from armarium.foundation.events import Events

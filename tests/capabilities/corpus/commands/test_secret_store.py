@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Generator
 from pathlib import Path
+from typing import Literal
 
 import keyring
 import pytest
@@ -13,16 +14,17 @@ from keyring.backends import null
 from keyring.errors import KeyringLocked
 
 from armarium.capabilities.corpus.commands.secret_store import (
-    SecretProvider,
     SecretSource,
     SecretStore,
     keychain_available,
     read_secret_file,
     write_secret_file,
 )
+from armarium.capabilities.corpus.commands.settings import KeychainSettings, SecretSettings
 from armarium.foundation.errors import ConfigError
 
 NAME = "MISTRAL_API_KEY"
+SecretProvider = Literal["auto", "keychain", "file", "env", "session"]
 
 
 class Keychain(KeyringBackend):
@@ -63,7 +65,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def secret_store(environ: dict[str, str], file: Path, provider: SecretProvider = "auto") -> SecretStore:
-    return SecretStore(environ, file, provider=provider, account="me")
+    return SecretStore(environ, file, SecretSettings(provider=provider, keychain=KeychainSettings(account="me")))
 
 
 def found(store: SecretStore, *, ask_keychain: bool = True) -> tuple[str, str] | None:
@@ -167,6 +169,6 @@ def test_a_file_of_secrets_that_is_no_text_is_an_error(file: Path) -> None:
 
 
 def test_a_secret_does_not_show_its_value() -> None:
-    secret = SecretStore({NAME: "canary"}, Path("nowhere")).find(NAME)
+    secret = SecretStore({NAME: "canary"}, Path("nowhere"), SecretSettings()).find(NAME)
     assert secret is not None
     assert "canary" not in repr(secret)

@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from armarium.capabilities.corpus.commands import ask as ask_module
-from armarium.capabilities.corpus.commands.exit_codes import IngestionFailed
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
+from armarium.capabilities.corpus.errors import IngestionFailed
 from support import full_disk
 from support.command_line import DEADLINE_S, Command, CommandLine
 from support.dir2mcp_command import Quick, Start

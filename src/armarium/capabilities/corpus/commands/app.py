@@ -288,7 +288,6 @@ def version(common: CommonOptions) -> None:
 
 
 def main(host: CommandHost) -> NoReturn:
-    """The `dir2mcp` program."""
     command.main(lambda arguments: run(arguments, host))
 
 

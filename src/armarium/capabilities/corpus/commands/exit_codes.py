@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import IndexVersionMismatch, IngestionFailed, StoreCorrupt
 from armarium.foundation.errors import ArmariumError
 
 if TYPE_CHECKING:
@@ -24,13 +23,6 @@ _BY_CODE = {
     "INGESTION_FAILED": 6,
 }
 _REPAIRED_BY_REINDEX = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
-
-
-class IngestionFailed(ArmariumError):
-    """Indexing failed, because the directory or the state is inaccessible."""
-
-    code = "INGESTION_FAILED"
 
 
 class IndexIncomplete(ArmariumError):
@@ -48,7 +40,6 @@ def indexing_error(event: IndexingFailed) -> ArmariumError:
 
 
 def exit_code(error: ArmariumError) -> int:
-    """The exit code that the contract assigns to the error."""
     return _BY_CODE.get(error.code, 1)
 
 
@@ -62,8 +53,8 @@ def error_lines(error: ArmariumError) -> Iterator[str]:
 
 def as_known_error(error: BaseException) -> BaseException:
     """Convert an error of the file system to `IngestionFailed`; return any other error unchanged."""
-    if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
-        return IngestionFailed(
-            f"the state cannot be written: {error.strerror}", hint="free some space, or choose another --state-dir"
-        )
-    return error
+    if not isinstance(error, OSError):
+        return error
+    from armarium.capabilities.corpus.storage_errors import UNWRITABLE, unwritable_error
+
+    return unwritable_error(str(error.strerror)) if error.errno in UNWRITABLE else error

@@ -44,14 +44,12 @@ class CommonOptions:
 
     @property
     def location(self) -> Location:
-        """The paths that the flags select."""
         from armarium.capabilities.corpus.commands.settings_loader import Location
 
         return Location(self.directory or Path(), self.config, self.state_dir)
 
     @property
     def interactive(self) -> bool:
-        """Whether the command may prompt."""
         return not self.non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
 
 

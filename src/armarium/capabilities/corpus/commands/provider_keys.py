@@ -58,10 +58,8 @@ def value_at(values: Any, steps: Iterable[str]) -> Any:
 
 
 def extract_keys(values: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Secret | str]:
-    """Remove the keys from the values, so that no error message can quote a key.
-
-    Returns them by setting: the key itself, or its name if the setting refers to a variable.
-    """
+    """Remove the keys from the values, so that no error message can quote a key. Returns them by setting: the key
+    itself, or its name if the setting refers to a variable."""
     extracted: dict[str, Secret | str] = {}
     for setting in KEY_SETTINGS:
         *parents, last = setting.split(".")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from armarium.capabilities.corpus.commands.settings import SecretSettings
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import make_private_directory, replace_file
 
 SecretSource = Literal["env", "keychain", "file", "session"]
-SecretProvider = Literal["auto", "keychain", "file", "env", "session"]
 
 _OTHERS_MODE = 0o077
 
@@ -29,36 +29,25 @@ class Secret:
     """The variable, the keychain service or the file; `terminal` for a key entered by the user."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class SecretStore:
     """Finds keys in the order that the contract defines: environment, keychain, file, session."""
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        file: Path,
-        *,
-        provider: SecretProvider = "auto",
-        service: str = "dir2mcp",
-        account: str = "default",
-    ) -> None:
-        """`service` and `account` are those of the keys in the keychain."""
-        self._environ = environ
-        self._file = file
-        self._provider = provider
-        self._service = service
-        self._account = account
-        self._session: dict[str, str] = {}
+    environ: Mapping[str, str]
+    file: Path
+    settings: SecretSettings
+    _session: dict[str, str] = field(default_factory=dict[str, str])
 
     def find(self, name: str, *, ask_keychain: bool = False) -> Secret | None:
-        """The key with the name. The keychain may prompt the user, so it is only used if configured or for a required
-        key."""
-        if value := self._environ.get(name):
+        """The key with the name. The keychain may prompt, so it is only used if configured or for a required key."""
+        if value := self.environ.get(name):
             return Secret(name, value, "env", name)
-        uses_keychain = self._provider == "keychain" or (self._provider == "auto" and ask_keychain)
-        if uses_keychain and (value := _read_keychain(self._service, f"{self._account}:{name}")):
-            return Secret(name, value, "keychain", self._service)
-        if self._provider in ("auto", "file") and (value := read_secret_file(self._file).get(name)):
-            return Secret(name, value, "file", str(self._file))
+        provider, keychain = self.settings.provider, self.settings.keychain
+        uses_keychain = provider == "keychain" or (provider == "auto" and ask_keychain)
+        if uses_keychain and (value := _read_keychain(keychain.service, f"{keychain.account}:{name}")):
+            return Secret(name, value, "keychain", keychain.service)
+        if provider in ("auto", "file") and (value := read_secret_file(self.file).get(name)):
+            return Secret(name, value, "file", str(self.file))
         if value := self._session.get(name):
             return Secret(name, value, "session", "terminal")
         return None
@@ -66,17 +55,17 @@ class SecretStore:
     def store(self, name: str, value: str, source: SecretSource) -> Secret:
         """Store the key for the next start. With `env` and `session` it is kept only for this process."""
         if source == "keychain":
-            _write_keychain(self._service, f"{self._account}:{name}", value)
-            return Secret(name, value, "keychain", self._service)
+            keychain = self.settings.keychain
+            _write_keychain(keychain.service, f"{keychain.account}:{name}", value)
+            return Secret(name, value, "keychain", keychain.service)
         if source == "file":
-            write_secret_file(self._file, name, value)
-            return Secret(name, value, "file", str(self._file))
+            write_secret_file(self.file, name, value)
+            return Secret(name, value, "file", str(self.file))
         self._session[name] = value
         return Secret(name, value, "session", "terminal")
 
 
 def keychain_available() -> bool:
-    """Whether a usable keychain exists."""
     try:
         import keyring
         from keyring.backends import fail, null

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from armarium.capabilities.corpus.commands.exit_codes import IngestionFailed
 from armarium.capabilities.corpus.commands.provider_keys import ProviderKeys, expand_variables, extract_keys, value_at
 from armarium.capabilities.corpus.commands.secret_store import Secret, SecretStore
 from armarium.capabilities.corpus.commands.settings import (
@@ -18,7 +17,7 @@ from armarium.capabilities.corpus.commands.settings import (
     Dir2McpSettings,
     parse_listen,
 )
-from armarium.capabilities.corpus.errors import StoreCorrupt
+from armarium.capabilities.corpus.errors import IngestionFailed, StoreCorrupt
 from armarium.capabilities.corpus.index.state import prepare_directory, root_directory
 from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
 from armarium.foundation.authentication import is_loopback
@@ -129,13 +128,7 @@ def load(
     root, state_dir = location.resolve()
     file = location.config_file()
     settings, configured_keys = _read_settings(file, environ, flags or {})
-    secrets = SecretStore(
-        environ,
-        root / Path(settings.secrets.file.path).expanduser(),
-        provider=settings.secrets.provider,
-        service=settings.secrets.keychain.service,
-        account=settings.secrets.keychain.account,
-    )
+    secrets = SecretStore(environ, root / Path(settings.secrets.file.path).expanduser(), settings.secrets)
     return LoadedSettings(settings, root, state_dir, file, secrets, ProviderKeys(settings, configured_keys, secrets))
 
 

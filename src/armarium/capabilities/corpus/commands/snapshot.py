@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import yaml
 
+from armarium.capabilities.corpus.commands.connection import TokenSource
 from armarium.capabilities.corpus.commands.provider_keys import value_at
-from armarium.capabilities.corpus.commands.server_token import TokenSource
 from armarium.capabilities.corpus.commands.settings import plain_values
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
 from armarium.command_line.output import without_credentials

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from armarium.capabilities.corpus.commands.options import CommonOptions
 from armarium.capabilities.corpus.commands.settings_loader import check_settings
-from armarium.capabilities.corpus.errors import IndexNotReady, StateUnwritable
+from armarium.capabilities.corpus.errors import IndexNotReady, IngestionFailed
 from armarium.capabilities.corpus.index.state import META_FILE, read_status
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.command_line.output import printable, show, show_json
@@ -44,9 +44,6 @@ def _check_store(file: Path) -> None:
     """Raise if the index cannot be opened, because the counters in `corpus.json` do not show that."""
     if not file.is_file() or not file.stat().st_size:
         raise IndexNotReady("there is no index", hint="run: dir2mcp up")
-    with suppress(StateUnwritable):  # After a crash, SQLite may need to write before it can read.
-        storage = Storage(file, read_only=True)
-        try:
-            storage.counts()
-        finally:
-            storage.close()
+    # After a crash, SQLite may need to write before it can read.
+    with suppress(IngestionFailed), closing(Storage(file, read_only=True)) as storage:
+        storage.counts()

@@ -10,23 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from armarium.capabilities.corpus.commands import VERSION
-from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
-from armarium.capabilities.corpus.commands.exit_codes import indexing_error
-from armarium.capabilities.corpus.commands.options import CommonOptions
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed
-from armarium.capabilities.corpus.commands.progress.reports import choose_report
-from armarium.capabilities.corpus.commands.server_token import (
+from armarium.capabilities.corpus.commands.connection import (
+    ConnectionInfo,
     TokenSource,
     choose_token_source,
     create_authenticator,
     readable_by_others,
 )
-from armarium.capabilities.corpus.commands.settings_loader import (
-    LoadedSettings,
-    check_payments,
-    load,
-    prepare_state,
-)
+from armarium.capabilities.corpus.commands.exit_codes import indexing_error
+from armarium.capabilities.corpus.commands.options import CommonOptions
+from armarium.capabilities.corpus.commands.progress.reports import EventFeed, choose_report
+from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, check_payments, load, prepare_state
 from armarium.capabilities.corpus.commands.snapshot import write_snapshot
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
 from armarium.capability import Endpoint, ServerIdentity

@@ -7,21 +7,16 @@ unpacked safely is refused there too.
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, PathOutsideRoot
 from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
 from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 from armarium.foundation.archives.tar import tar_entries
 from armarium.foundation.archives.zip import zip_entries
-
-ArchiveMode = Literal["off", "shallow", "deep"]
-"""`off`: archives are not opened. `shallow`: members are indexed, nested archives are not opened. `deep`: nested
-archives are opened too, up to `max_depth`."""
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
@@ -45,7 +40,6 @@ class ArchiveLimits:
     """Levels of nested archives, including the outermost."""
 
     def budget(self, archive_bytes: int) -> Budget:
-        """The budget for an archive of that size."""
         for_its_size = max(self.ratio_free_bytes, int(self.max_ratio * archive_bytes))
         return Budget(self.max_members, min(self.max_total_bytes, for_its_size))
 
@@ -79,24 +73,15 @@ def is_archive(name: str) -> bool:
 
 
 def members(
-    source: bytes | BinaryIO,
-    limits: ArchiveLimits,
-    *,
-    mode: ArchiveMode = "deep",
-    wanted: Callable[[str], bool] = lambda path: True,
+    source: bytes, limits: ArchiveLimits, *, deep: bool = True, wanted: Callable[[str], bool] = lambda path: True
 ) -> Iterator[Member | SkippedMember]:
-    """The members and the skipped entries, in archive order.
-
-    `wanted` is called with each path before its content is read; paths of nested archives end in `!/`. Unwanted members
-    are skipped silently. Raises `ExtractFailed` where the archive cannot be read further: truncated, damaged, or over a
-    limit. Members before that point are valid.
-    """
-    if mode == "off":
-        return
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    budget = limits.budget(file.seek(0, os.SEEK_END))
+    """The members and the skipped entries, in archive order. With `deep`, nested archives are opened too, up to
+    `max_depth`. `wanted` is called with each path before its content is read; paths of nested archives end in `!/`.
+    Unwanted members are skipped silently. Raises `ExtractFailed` where the archive cannot be read further: truncated,
+    damaged, or over a limit. Members before that point are valid."""
+    reader = _ArchiveReader(limits, deep, wanted, limits.budget(len(source)))
     try:
-        yield from _ArchiveReader(limits, mode, wanted, budget).members(file, "", 1)
+        yield from reader.members(io.BytesIO(source), "", 1)
     except ArchiveError as error:
         raise ExtractFailed(str(error)) from error
 
@@ -106,13 +91,17 @@ class _ArchiveReader:
     """Reads one archive and those nested in it."""
 
     limits: ArchiveLimits
-    mode: ArchiveMode
+    deep: bool
     wanted: Callable[[str], bool]
     budget: Budget
 
     def members(self, file: BinaryIO, prefix: str, depth: int) -> Iterator[Member | SkippedMember]:
         seen: set[str] = set()
-        for entry in self._entries(file):
+        is_zip = file.read(4) in _ZIP_MAGIC
+        file.seek(0)
+        for entry in (
+            zip_entries(file, self.budget, self.limits.max_members) if is_zip else tar_entries(file, self.budget)
+        ):
             self.budget.spend_member()
             if entry.is_directory:
                 continue
@@ -132,11 +121,6 @@ class _ArchiveReader:
                     raise
                 yield SkippedMember(shown, ExtractFailed.code, str(error), entry.size_bytes)
 
-    def _entries(self, file: BinaryIO) -> Iterator[RawEntry]:
-        file.seek(0)
-        is_zip = file.read(4) in _ZIP_MAGIC
-        return zip_entries(file, self.budget, self.limits.max_members) if is_zip else tar_entries(file, self.budget)
-
     def _handed_on(self, entry: RawEntry, path: str, depth: int) -> Iterator[Member | SkippedMember]:
         nested = is_archive(path)
         if not self.wanted(f"{path}{ARCHIVE_MARK}/" if nested else path):
@@ -147,7 +131,7 @@ class _ArchiveReader:
             raise FileTooLarge(f"larger than the {self.limits.max_member_bytes} bytes a member may have")
         if not nested:
             yield Member(path, entry.size_bytes, entry.mtime_unix, entry.read())
-        elif self.mode == "shallow":
+        elif not self.deep:
             raise ExtractFailed("an archive in an archive, which the settings leave closed")
         elif depth >= self.limits.max_depth:
             raise ExtractFailed(f"archives are nested deeper than {self.limits.max_depth}")

@@ -12,7 +12,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
@@ -33,16 +33,6 @@ class FoundFile(NamedTuple):
     """Escaped by `escape_name`."""
     size_bytes: int
     mtime_ns: int
-    inode: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unnameable:
-    """A file or a whole directory whose name cannot be part of a document's path."""
-
-    shown_path: str
-    """Printable, but not the path itself."""
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +51,11 @@ def discover(
     root: ConfinedRoot,
     rules: DiscoveryRules,
     cancellation: Cancellation,
-    unnameable: Callable[[Unnameable], None] | None = None,
+    unnameable: Callable[[str, str], None] | None = None,
 ) -> Iterator[FoundFile]:
-    """The files to index, in path order.
-
-    Files that vanish or are replaced meanwhile are left out. Raises `OSError` if the root is gone or unreadable: an
-    empty result would mean that all files were deleted.
-    """
+    """The files to index, in path order, without those that vanish meanwhile. Raises `OSError` if the root is gone or
+    unreadable: an empty result would mean that all files were deleted. `unnameable` receives the printable path of each
+    file or directory whose name cannot be part of a document's path, and the reason."""
     if os.fstat(root.fd).st_nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the root directory was deleted")
     discovery = _Discovery(root, rules, cancellation, unnameable)
@@ -78,55 +66,51 @@ def rediscover(
     root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, cancellation: Cancellation
 ) -> Iterator[FoundFile]:
     """The files at a path that changed: a file, the files of a directory, or nothing that belongs to the corpus.
-
-    `rel_path` is the name in the file system. Links are not followed. If the rules follow links, only a whole discovery
-    can tell what a change adds or removes.
-    """
+    `rel_path` is the name in the file system. Links are not followed: if the rules follow them, only a whole discovery
+    can tell what a change adds or removes."""
     if not is_storable(escape_name(rel_path)) or leads_through_staged(rel_path):
         return
     try:
         with root.opened(rel_path, os.O_PATH | os.O_NOFOLLOW) as fd:
             status = os.fstat(fd)
             is_directory = stat.S_ISDIR(status.st_mode)
-            if root.locate(fd) != rel_path or _is_hidden(root, rules, rel_path, is_directory):
+            if root.locate(fd) != rel_path or rules.exclusion.excludes_path(rel_path, is_directory=is_directory):
+                return
+            if rules.gitignore and git_hides(root, rel_path, is_directory=is_directory):
                 return
             if stat.S_ISREG(status.st_mode):
                 yield _found(rel_path, status)
             elif is_directory:
                 with root.opened(rel_path, os.O_RDONLY | os.O_DIRECTORY) as directory:
-                    yield from _Discovery(root, rules, cancellation, None).files_below(directory, rel_path)
+                    yield from _Discovery(root, rules, cancellation).files_below(directory, rel_path)
     except (OSError, FileError):
         return
 
 
-def _is_hidden(root: ConfinedRoot, rules: DiscoveryRules, rel_path: str, is_directory: bool) -> bool:
-    if rules.exclusion.excludes_path(rel_path, is_directory=is_directory):
-        return True
-    if not rules.gitignore:
-        return False
+def git_hides(root: ConfinedRoot, rel_path: str, *, is_directory: bool = False) -> bool:
+    """Whether a .gitignore excludes the path or a directory above it."""
+    scopes = GitIgnores.above(root.fd, rel_path).scopes
     ends = [index for index, char in enumerate(rel_path) if char == "/"] + [len(rel_path)]
-    steps = [rel_path[:end] for end in ends]
-    return any(GitIgnores.above(root.fd, step).hides_entry(step, is_directory or step != rel_path) for step in steps)
+    return any(
+        # Only .gitignore files above a step apply to it, not those further down the path.
+        GitIgnores(tuple(scope for scope in scopes if step.startswith(scope[0]))).hides_entry(
+            step, is_directory or step != rel_path
+        )
+        for step in (rel_path[:end] for end in ends)
+    )
 
 
+@dataclass(frozen=True, slots=True)
 class _Discovery:
     """One walk over the root."""
 
-    def __init__(
-        self,
-        root: ConfinedRoot,
-        rules: DiscoveryRules,
-        cancellation: Cancellation,
-        unnameable: Callable[[Unnameable], None] | None,
-    ) -> None:
-        self.exclusion = rules.exclusion
-        self.unnameable = unnameable
-        self._root = root
-        self._rules = rules
-        self._watch = Watch(math.inf, cancellation)
-        self._links: deque[str] = deque()
-        self._files: set[tuple[int, int]] = set()
-        self._directories: set[tuple[int, int]] = set()
+    root: ConfinedRoot
+    rules: DiscoveryRules
+    cancellation: Cancellation
+    unnameable: Callable[[str, str], None] | None = None
+    _links: deque[str] = field(default_factory=deque[str])
+    _files: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    _directories: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def files_below(self, fd: int, directory: str) -> Iterator[FoundFile]:
         """The files of one directory and its subdirectories. Links are not followed."""
@@ -136,8 +120,8 @@ class _Discovery:
 
     def with_links(self) -> Iterator[FoundFile]:
         """The files of the tree, and those that links inside it add. Collected in memory for sorting."""
-        self._directories.add(_identity(os.fstat(self._root.fd)))
-        found = list(self._below(self._root.fd, "", ""))
+        self._directories.add(_identity(os.fstat(self.root.fd)))
+        found = list(self._below(self.root.fd, "", ""))
         while self._links:
             found += self._behind(self._links.popleft())
         found.sort()
@@ -156,12 +140,12 @@ class _Discovery:
     def _behind(self, link: str) -> list[FoundFile]:
         """The files that a link adds: none if it leads outside, is broken, or leads to excluded or known files."""
         try:
-            with self._root.opened(link, os.O_PATH) as fd:
-                located, status = self._root.locate(fd), os.fstat(fd)
+            with self.root.opened(link, os.O_PATH) as fd:
+                located, status = self.root.locate(fd), os.fstat(fd)
                 is_directory = stat.S_ISDIR(status.st_mode)
                 known = self._directories if is_directory else self._files
                 if _identity(status) in known or any(
-                    self.exclusion.excludes_path(path, is_directory=is_directory) for path in (link, located)
+                    self.rules.exclusion.excludes_path(path, is_directory=is_directory) for path in (link, located)
                 ):
                     return []
                 known.add(_identity(status))
@@ -174,10 +158,10 @@ class _Discovery:
     def _statuses(self, kind: EntryKind, fd: int, shown: str, located: str) -> Iterator[tuple[str, os.stat_result]]:
         # A file that git excludes at its own path may be wanted through a link, so git's rules apply to the link's
         # path.
-        gitignores = GitIgnores.above(self._root.fd, shown) if self._rules.gitignore else None
-        bounds = Bounds(math.inf, gitignores=gitignores)
+        gitignores = GitIgnores.above(self.root.fd, shown) if self.rules.gitignore else None
+        bounds, watch = Bounds(math.inf, gitignores=gitignores), Watch(math.inf, self.cancellation)
         selection = _Visible(self, shown and f"{shown}/", located and f"{located}/")
-        with closing(Walk(fd, shown, selection, kind, bounds, self._watch).runs()) as runs:
+        with closing(Walk(fd, shown, selection, kind, bounds, watch).runs()) as runs:
             for directory_fd, directory, names in runs:
                 for name in names:
                     try:
@@ -187,18 +171,18 @@ class _Discovery:
                     yield directory + name, status
 
 
+@dataclass(frozen=True, slots=True)
 class _Visible:
     """Selects the entries of one directory that are not excluded and have a valid name."""
 
-    def __init__(self, discovery: _Discovery, shown: str, located: str) -> None:
-        self._discovery = discovery
-        self._shown = shown
-        self._located = located
-        self._left_out: set[str] = set()
+    discovery: _Discovery
+    shown: str
+    located: str
+    _left_out: set[str] = field(default_factory=set[str])
 
     def choose(self, entries: Entries, directory: str, /) -> Entries:
         """The entries to visit. `enter` uses the same choice."""
-        may_hide = self._discovery.exclusion.may_hide_entry
+        may_hide = self.discovery.rules.exclusion.may_hide_entry
         left_out = self._left_out
         for entry in entries:
             name = entry.name
@@ -214,19 +198,19 @@ class _Visible:
         """The selection for a subdirectory, or None if it was left out."""
         if name in self._left_out:
             return None
-        return _Visible(self._discovery, f"{self._shown}{name}/", f"{self._located}{name}/")
+        return _Visible(self.discovery, f"{self.shown}{name}/", f"{self.located}{name}/")
 
     def _excludes(self, entry: os.DirEntry[str]) -> bool:
-        excludes, is_directory = self._discovery.exclusion.excludes_entry, entry.is_dir(follow_symlinks=False)
+        excludes, is_directory = self.discovery.rules.exclusion.excludes_entry, entry.is_dir(follow_symlinks=False)
         # Behind a link the same entry has two paths, and neither may be excluded.
-        return excludes(self._located + entry.name, is_directory) or (
-            self._shown != self._located and excludes(self._shown + entry.name, is_directory)
+        return excludes(self.located + entry.name, is_directory) or (
+            self.shown != self.located and excludes(self.shown + entry.name, is_directory)
         )
 
     def _reject(self, name: str, reason: str) -> None:
         self._left_out.add(name)
-        if self._discovery.unnameable is not None:
-            self._discovery.unnameable(Unnameable(printable(self._shown + name), reason))
+        if self.discovery.unnameable is not None:
+            self.discovery.unnameable(printable(self.shown + name), reason)
 
 
 def _passes_for_archive(entry: os.DirEntry[str], entries: Entries) -> bool:
@@ -234,7 +218,7 @@ def _passes_for_archive(entry: os.DirEntry[str], entries: Entries) -> bool:
 
 
 def _found(rel_path: str, status: os.stat_result) -> FoundFile:
-    return FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns, status.st_ino)
+    return FoundFile(escape_name(rel_path), status.st_size, status.st_mtime_ns)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

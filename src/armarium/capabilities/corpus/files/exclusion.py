@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hmac
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type in
 
 from armarium.capabilities.corpus.files.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.events import ScannerFinding
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 
@@ -51,17 +51,6 @@ _MAX_MATCHES = 100
 _LONGEST_KEY_BYTES = 16 * 1024
 _DIGEST_CHARS = 32
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretMatch:
-    """The kind and position of a credential, never its value."""
-
-    rule: str
-    line: int
-    """Counted from 1."""
-    digest: str = ""
-    """A keyed digest that identifies the credential. Empty without a key."""
 
 
 class Exclusion:
@@ -114,20 +103,19 @@ class Exclusion:
         )
 
     def may_hide_entry(self, name: str) -> bool:
-        """For a name in a directory that is not excluded: False if no pattern can match it. Much faster than
-        `excludes_entry`, and sufficient for nearly every name."""
+        """False if no pattern can match the name of an entry. Much faster than `excludes_entry`."""
         return self._may_hide(name) or self._may_hide_folded(name.lower())
 
-    def secrets_in(self, content: bytes | str) -> list[SecretMatch]:
-        """The credentials in a file or in text about to be shown, by line. At most one hundred."""
+    def secrets_in(self, content: bytes | str) -> list[ScannerFinding]:
+        """The first hundred credentials in a file or in text to be shown, by line. Without a key, digests are empty."""
         text = _as_utf8(content)
-        found: list[SecretMatch] = []
+        found: list[ScannerFinding] = []
         for rule, begin in self._candidates(text):
             line, counted_to = 1, 0
             for start, end in islice(rule.matches(text, begin), _MAX_MATCHES):
                 line += text.count(b"\n", counted_to, start)
                 counted_to = start
-                found.append(SecretMatch(rule.name, line, self._digest(text[start : rule.reach(text, end)])))
+                found.append(ScannerFinding(rule.name, line, self._digest(text[start : rule.reach(text, end)])))
         return sorted(found, key=lambda match: match.line)[:_MAX_MATCHES]
 
     def _digest(self, credential: bytes) -> str:
@@ -151,7 +139,12 @@ class _CompiledRule:
         self.name = rule.name
         self.pattern = rule.pattern
         self._ends_with = None if rule.ends_with is None else rule.ends_with.encode()
-        self._regex = _compiled(rule.pattern)
+        self._regex = _regex(rule.pattern)
+        if not self._regex.ok():
+            reason = self._regex.error().decode("utf-8", "replace")
+            hint = "patterns are regular expressions in RE2's syntax, which has no look-around and no back-references"
+            message = f"security.secret_patterns has an invalid pattern: {rule.pattern} ({reason})"
+            raise ConfigError(message, hint=hint, pattern=rule.pattern)
         names: dict[bytes, int] = dict(self._regex.NamedCapturingGroups())
         self._checks: list[tuple[int, Callable[[str], bool]]] = [
             (names[name.encode()], check) for name, check in GROUP_CHECKS.items() if name.encode() in names
@@ -166,7 +159,6 @@ class _CompiledRule:
         return found if found >= 0 else min(len(text), end + _LONGEST_KEY_BYTES)
 
     def matches(self, text: bytes, begin: int) -> Iterator[tuple[int, int]]:
-        """The matches of the rule, starting at `begin`."""
         position = begin
         while position <= len(text):
             spans: list[tuple[int, int]] = self._regex.Match(_UNANCHORED, text, position, len(text))
@@ -200,7 +192,6 @@ class _Gate:
             self._regexes = [together] if rules else []
 
     def first(self, text: bytes, begin: int) -> int | None:
-        """The start of the first match of any rule."""
         starts = [regex.Match(_UNANCHORED, text, begin, len(text))[0][0] for regex in self._regexes]
         return min((start for start in starts if start >= 0), default=None)
 
@@ -213,18 +204,6 @@ def _as_utf8(content: bytes | str) -> bytes:
     return content
 
 
-def _compiled(pattern: str) -> Any:
-    regex = _regex(pattern)
-    if not regex.ok():
-        reason = regex.error().decode("utf-8", "replace")
-        raise ConfigError(
-            f"security.secret_patterns has an invalid pattern: {pattern} ({reason})",
-            hint="patterns are regular expressions in RE2's syntax, which has no look-around and no back-references",
-            pattern=pattern,
-        )
-    return regex
-
-
 def _regex(pattern: str, *, capture: bool = True) -> Any:
     options: Any = cast(Any, re2).Options()
     options.log_errors = False
@@ -234,10 +213,8 @@ def _regex(pattern: str, *, capture: bool = True) -> Any:
 
 
 def _as_directories(lines: list[str]) -> list[str]:
-    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them.
-
-    The two differ if a later pattern includes something below `a` again.
-    """
+    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them, unless a later pattern
+    includes something below `a` again."""
     settled = max((number for number, line in enumerate(lines, 1) if line.startswith("!")), default=0)
     directories = [(line.removesuffix("/**"), line) for line in lines[settled:]]
     return lines[:settled] + [
@@ -247,11 +224,8 @@ def _as_directories(lines: list[str]) -> list[str]:
 
 
 def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
-    """A fast test whether any pattern could exclude a name, in a directory that is not excluded.
-
-    Only the last component of a pattern counts. If it is plain text with at most one star at an end, a comparison is
-    enough.
-    """
+    """A fast test whether any pattern could exclude a name, in a directory that is not excluded. Only the last
+    component of a pattern counts: if it is plain text with at most one star at an end, a comparison is enough."""
     names: set[str] = set()
     prefixes: set[str] = set()
     suffixes: set[str] = set()

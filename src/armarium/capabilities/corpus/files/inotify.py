@@ -29,9 +29,6 @@ _MASK: Final = _ACCESS | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLY_DIR
 _HEADER: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 18
 
-Excludes = Callable[[str], bool]
-"""Whether a directory, given relative to the root, is excluded."""
-
 
 @dataclass(slots=True)
 class Changes:
@@ -46,8 +43,8 @@ class Changes:
 class TreeWatch:
     """Watches all directories below a root that are not excluded. Not thread-safe."""
 
-    def __init__(self, root: str, excludes: Excludes) -> None:
-        """Raises `OSError` if there are no inotify instances left. Call `watch_all` next."""
+    def __init__(self, root: str, excludes: Callable[[str], bool]) -> None:
+        """`excludes` receives directories relative to the root. Raises `OSError` without inotify instances left."""
         self._root = os.fsencode(root)
         self._excludes = excludes
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -17,7 +17,6 @@ _LINE_ENDS = ("\u2028", "\u2029")
 
 
 def is_storable(name: str) -> bool:
-    """Whether a name can be part of a document's path."""
     if name.isprintable():
         return True
     return not any(unicodedata.category(char) in ("Cc", "Cs") or char in _LINE_ENDS for char in name)

@@ -7,9 +7,10 @@ import math
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -29,31 +30,22 @@ _LONGEST_PAUSE_S: Final = 60.0
 _NO_MORE_WATCHES: Final = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
+@dataclass(frozen=True, slots=True)
 class Watcher:
-    """Reports changed paths until cancelled. If inotify fails, changes are noticed later, but the server keeps
-    running."""
+    """Reports changed paths until cancelled. If inotify fails, changes are noticed later."""
 
-    first_pause_s = 5.0
+    root: Path
+    exclusion: Exclusion
+    changed: Callable[[Collection[str]], None]
+    """Receives paths relative to the root."""
+    rescan: Callable[[], None]
+    """Called when any path may have changed."""
+    health: Health
+    first_pause_s: ClassVar[float] = 5.0
     """The time before the first of the periodic scans. Each further one waits twice as long."""
 
-    def __init__(
-        self,
-        root: Path,
-        exclusion: Exclusion,
-        changed: Callable[[Collection[str]], None],
-        rescan: Callable[[], None],
-        health: Health,
-    ) -> None:
-        """`changed` receives paths relative to the root. `rescan` is called when any path may have changed."""
-        self._root = os.fspath(root)
-        self._exclusion = exclusion
-        self._changed = changed
-        self._rescan = rescan
-        self._health = health
-
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. Reports started once changes are watched, or cannot be: a scan that begins then misses
-        none."""
+        """Run until cancelled. Reports started when a scan may begin: once changes are watched, or cannot be."""
         started, pause_s = False, self.first_pause_s
 
         def ready() -> None:
@@ -72,11 +64,11 @@ class Watcher:
                 ready()
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            self._rescan()
+            self.rescan()
 
     async def _follow(self, ready: Callable[[], None]) -> None:
         """Read events until inotify fails. Directories without a watch are scanned periodically."""
-        with TreeWatch(self._root, partial(self._exclusion.excludes_path, is_directory=True)) as tree:
+        with TreeWatch(os.fspath(self.root), partial(self.exclusion.excludes_path, is_directory=True)) as tree:
             await run_sync(tree.watch_all)
             ready()
             pause_s, look_at = self.first_pause_s, None
@@ -92,7 +84,7 @@ class Watcher:
                 if look_at is not None and anyio.current_time() >= look_at:
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     look_at = anyio.current_time() + pause_s
-                    self._rescan()
+                    self.rescan()
                     if any(number in _NO_MORE_WATCHES for number in tree.unwatched.values()):
                         # Other programs may have released watches.
                         tree.unwatched.clear()
@@ -100,9 +92,9 @@ class Watcher:
                     continue
                 changes = await self._batch(tree)
                 if changes.overflowed:
-                    self._rescan()
-                elif wanted := {path for path in changes.paths if not self._exclusion.excludes_path(path)}:
-                    self._changed(wanted)
+                    self.rescan()
+                elif wanted := {path for path in changes.paths if not self.exclusion.excludes_path(path)}:
+                    self.changed(wanted)
 
     async def _batch(self, tree: TreeWatch) -> Changes:
         """The changes of a short time: a file that is being written changes many times."""
@@ -118,7 +110,7 @@ class Watcher:
 
     def _report(self, error: Exception) -> None:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        self._health.warn(
+        self.health.warn(
             SUBJECT, f"the system gives no notice of changes ({reason}); the directory is scanned from time to time"
         )
 
@@ -127,10 +119,10 @@ class Watcher:
         # An unreadable directory contains nothing to index. The directory above reports when it becomes readable.
         unwatched = sorted(path for path, number in tree.unwatched.items() if number != errno.EACCES)
         if not unwatched:
-            self._health.clear(SUBJECT)
+            self.health.clear(SUBJECT)
             return False
         others = f" and {len(unwatched) - 1} more" if len(unwatched) > 1 else ""
-        self._health.warn(
+        self.health.warn(
             SUBJECT,
             f"the system gives no notice of changes below {escape_name(unwatched[0])}{others}"
             f" ({os.strerror(tree.unwatched[unwatched[0]])}); the directory is scanned from time to time",

@@ -67,7 +67,6 @@ class Catalogue:
         return len(self._document_of)
 
     def put_document(self, doc_id: int, rel_path: str, doc_type: str) -> None:
-        """Add a document, or change its type."""
         self._documents[doc_id] = (rel_path, doc_type)
 
     def drop_document(self, doc_id: int) -> None:
@@ -124,12 +123,8 @@ class Catalogue:
 
     def kinds_of(self, chunks: Ids) -> set[IndexKind]:
         code = self._is_code[chunks]
-        found: set[IndexKind] = set()
-        if code.any():
-            found.add("code")
-        if not code.all():
-            found.add("text")
-        return found
+        found: dict[IndexKind, bool] = {"code": bool(code.any()), "text": not code.all()}
+        return {kind for kind, is_found in found.items() if is_found}
 
     def _reserve(self, chunk_id: int) -> None:
         size = len(self._document_of)

@@ -115,10 +115,8 @@ class StoredLexicalIndex:
             self._sealer.seal(**{_UP_TO: str(up_to)})
 
     def rebuild(self) -> None:
-        """Replace the index by a new one without deleted chunks. Callers that hold the old one can still search it.
-
-        The library removes the terms of a deleted chunk when it merges segments, which may be never.
-        """
+        """Replace the index by one without deleted chunks, whose terms the library may keep forever. Callers that hold
+        the old one can still search it."""
         directory, new, old = (self._state_dir / name for name in (LEXICAL_DIRECTORY, _NEW, _OLD))
         clear_leftovers(self._state_dir)
         fresh = LexicalIndex.open(new)
@@ -160,7 +158,6 @@ def remove(state_dir: Path) -> None:
 
 
 def _exists(state_dir: Path) -> bool:
-    """Whether there is a lexical index to open."""
     return (state_dir / LEXICAL_DIRECTORY / _META).is_file()
 
 

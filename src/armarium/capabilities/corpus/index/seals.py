@@ -36,7 +36,6 @@ _LOOK_FOR_S: Final = 60.0
 
 
 def checksum(file: FileIO) -> str:
-    """The checksum of an open file's whole content."""
     block = bytearray(_BLOCK_BYTES)
     size = crc = 0
     file.seek(0)
@@ -96,11 +95,8 @@ def has_lexical_seal(storage: Storage) -> bool:
 
 
 class LexicalSealer:
-    """Records the checksums of a lexical index that is being written.
-
-    The library merges its files in its own threads, at any time after a commit. Its directory is therefore checked
-    until it has not changed for a while.
-    """
+    """Records the checksums of a lexical index that is being written. The library merges its files at any time after a
+    commit, so the directory is checked until it has not changed for a while."""
 
     def __init__(self, storage: Storage, directory: Path) -> None:
         self._storage = storage

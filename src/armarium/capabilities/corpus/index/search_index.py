@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.catalogue import Catalogue
@@ -15,11 +14,6 @@ from armarium.capabilities.corpus.prepared import Prepared
 from armarium.capabilities.corpus.storage.changes import Recorded
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.search.lexical_index import LexicalIndex
-from armarium.retrieval.search.vector_index import VectorIndex
-
-if TYPE_CHECKING:
-    from armarium.providers.interfaces import Vectors
 
 
 class SearchIndex:
@@ -39,39 +33,30 @@ class SearchIndex:
         self._writing = writing
         health = health or Health()
         self.catalogue = Catalogue()
-        self._lexical = StoredLexicalIndex(state_dir, storage, health, writing=writing)
-        self._vectors = StoredVectorIndexes(state_dir, storage, dimensions, health, writing=writing)
-
-    @property
-    def lexical(self) -> LexicalIndex:
-        return self._lexical.index
-
-    @property
-    def vectors(self) -> Mapping[IndexKind, VectorIndex]:
-        """The vector indexes by kind. A kind without any vector may be missing."""
-        return self._vectors.by_kind
+        self.lexical = StoredLexicalIndex(state_dir, storage, health, writing=writing)
+        self.vectors = StoredVectorIndexes(state_dir, storage, dimensions, health, writing=writing)
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
         """Bring everything up to date with the storage."""
         with ThreadPoolExecutor(1, "corpus-vectors") as thread:
             # Verifying large files takes about as long as reading the lists of documents and chunks.
-            vectors = thread.submit(self._vectors.read_files)
+            vectors = thread.submit(self.vectors.read_files)
             self.catalogue.load(*self._storage.contents())
             if self._writing:
-                self._lexical.catch_up()
-            self._vectors.catch_up(vectors.result(), models)
+                self.lexical.catch_up()
+            self.vectors.catch_up(vectors.result(), models)
 
     def close(self) -> None:
         """Save what is not on disk yet, and close."""
         try:
-            self._lexical.commit()
-            self._vectors.save()
+            self.lexical.commit()
+            self.vectors.save()
         finally:
-            self._lexical.close()
+            self.lexical.close()
 
     def abandon(self) -> None:
         """Close without saving, because the storage it is derived from is damaged."""
-        self._lexical.close(sealing=False)
+        self.lexical.close(sealing=False)
 
     def put(self, prepared: Prepared, recorded: Recorded) -> None:
         """Add a recorded document. Its chunks become searchable with the next commit."""
@@ -81,7 +66,7 @@ class SearchIndex:
         self._drop_chunks(recorded.deleted)
         if not recorded.added:
             return
-        self._lexical.add(
+        self.lexical.add(
             [
                 lexical_chunk(chunk_id, doc_id, chunk.index_kind, rel_path, title, chunk.context, chunk.text)
                 for chunk_id, chunk in recorded.added
@@ -99,27 +84,11 @@ class SearchIndex:
             self.catalogue.drop_chunk(chunk_id)
         if chunk_ids:
             # Takes effect with the next commit. Until then the catalogue hides them.
-            self.lexical.remove(chunk_ids)
-
-    def commit_lexical(self) -> None:
-        """Make the chunks added so far searchable."""
-        self._lexical.commit()
+            self.lexical.index.remove(chunk_ids)
 
     def wipe(self) -> None:
         """Remove deleted chunks from disk completely, because policy excludes some of them."""
         wiped = self._storage.wipe()
-        self._lexical.rebuild()
+        self.lexical.rebuild()
         if wiped:
             self._storage.note_wiped()
-
-    def add_vectors(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Make chunks available to semantic search."""
-        self._vectors.add(kind, chunk_ids, vectors)
-
-    @property
-    def unsaved(self) -> bool:
-        """Whether some vectors are not in their files yet."""
-        return bool(self._vectors.unsaved)
-
-    def save_vectors(self) -> None:
-        self._vectors.save()

@@ -45,8 +45,7 @@ def root_directory(root: str) -> Path:
 
 
 def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ()) -> tuple[str, ...]:
-    """Patterns for the files of the server itself (state, keys, `private_paths`), which are neither indexed nor
-    shown."""
+    """Patterns for the server's own files (state, keys, `private_paths`), which are neither indexed nor shown."""
     everywhere = (*STATE_PATHS, f"{STATE_DIRECTORY}.yaml")
     hidden_already = IgnoreRules.from_lines(everywhere)
     here = lines_hiding([state_dir, *private_paths], str(root))
@@ -115,7 +114,6 @@ class IndexLock(AbstractContextManager["IndexLock"]):
         return True
 
     def acquire(self) -> None:
-        """Acquire the lock, or raise `IndexLocked`."""
         end = time.monotonic() + _WAIT_S
         while not self.try_acquire():
             # Another process may hold it for a moment, only to check whether there is a server.
@@ -155,7 +153,6 @@ def remove_state(state_dir: Path) -> None:
 
 
 def write_summary(state_dir: Path, summary: dict[str, Any]) -> None:
-    """Replace `corpus.json` atomically."""
     make_way(state_dir / SUMMARY_FILE)
     replace_file(state_dir / SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2), mode=0o644)
 

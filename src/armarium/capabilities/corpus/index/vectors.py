@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,32 +28,24 @@ def vector_file(kind: IndexKind) -> str:
     return f"vectors_{kind}.hnsw"
 
 
+@dataclass(frozen=True, slots=True)
 class StoredVectorIndexes:
     """One vector index for each kind of chunk, each with its file."""
 
-    def __init__(
-        self,
-        state_dir: Path,
-        storage: Storage,
-        dimensions: Mapping[IndexKind, int | None],
-        health: Health,
-        *,
-        writing: bool,
-    ) -> None:
-        self._state_dir = state_dir
-        self._storage = storage
-        self._dimensions = dict(dimensions)
-        self._health = health
-        self._writing = writing
-        self.unsaved: set[IndexKind] = set()
-        """The kinds of which some vectors are not in their file yet."""
-        self._seals = {kind: VectorSeal(storage, kind) for kind in KINDS}
-        self.by_kind: dict[IndexKind, VectorIndex] = {}
+    state_dir: Path
+    storage: Storage
+    dimensions: Mapping[IndexKind, int | None]
+    health: Health
+    writing: bool
+    unsaved: set[IndexKind] = field(default_factory=set[IndexKind])
+    """The kinds of which some vectors are not in their file yet."""
+    by_kind: dict[IndexKind, VectorIndex] = field(default_factory=dict[IndexKind, VectorIndex])
+    """A kind without any vector may be missing."""
 
     def read_files(self) -> dict[IndexKind, VectorIndex]:
         """Read and verify the files. Independent of the storage's rows, so it can run in another thread."""
-        dimensions = self._dimensions.items()
-        return {kind: self._read_file(kind, number) for kind, number in dimensions if number is not None}
+        known = self.dimensions.items()
+        return {kind: self._read_file(kind, dimensions) for kind, dimensions in known if dimensions is not None}
 
     def catch_up(self, indexes: Mapping[IndexKind, VectorIndex], models: Mapping[IndexKind, str]) -> None:
         """Use these indexes, after adding the vectors that are only in the storage."""
@@ -61,8 +54,8 @@ class StoredVectorIndexes:
             self._add_missing(kind, index, models[kind])
 
     def _read_file(self, kind: IndexKind, dimensions: int) -> VectorIndex:
-        file, seal, reason = self._state_dir / vector_file(kind), self._seals[kind], ""
-        for pause_s in (0.0,) if self._writing else SEAL_PAUSES_S:
+        file, seal, reason = self.state_dir / vector_file(kind), VectorSeal(self.storage, kind), ""
+        for pause_s in (0.0,) if self.writing else SEAL_PAUSES_S:
             try:
                 index = VectorIndex.load(file, dimensions, is_sound=seal.fits)
             except DamagedIndex as error:
@@ -73,18 +66,18 @@ class StoredVectorIndexes:
                 reason = f"{file.name} is lost"
             # The leading process may be about to replace the file.
             time.sleep(pause_s)
-        self._health.warn(f"damaged {kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
+        self.health.warn(f"damaged {kind} vectors", f"{reason}; the vectors are loaded from meta.sqlite")
         self.unsaved.add(kind)
         return VectorIndex(dimensions)
 
     def _add_missing(self, kind: IndexKind, index: VectorIndex, model: str) -> None:
         import numpy
 
-        stored = numpy.array(self._storage.embeddings.embedded_chunks(kind), numpy.int64)
+        stored = numpy.array(self.storage.embeddings.embedded_chunks(kind), numpy.int64)
         missing = set(stored[~index.contains(stored)].tolist()) if len(stored) else set[int]()
         if not missing:
             return
-        rows = self._storage.embeddings.of_chunks(model, kind)
+        rows = self.storage.embeddings.of_chunks(model, kind)
         rows = [row for row in rows if row[0] in missing and len(row[1]) == 2 * index.dimensions]
         for start in range(0, len(rows), _CHUNKS_AT_ONCE):
             ids, vectors = zip(*rows[start : start + _CHUNKS_AT_ONCE], strict=True)
@@ -93,31 +86,33 @@ class StoredVectorIndexes:
         lost = missing.difference(chunk_id for chunk_id, _ in rows)
         if lost:
             message = f"{len(lost)} vectors in meta.sqlite are damaged; they are computed again"
-            self._health.warn(f"damaged stored {kind} vectors", message)
-            if self._writing:
-                self._storage.embeddings.embed_again(lost)
+            self.health.warn(f"damaged stored {kind} vectors", message)
+            if self.writing:
+                self.storage.embeddings.embed_again(lost)
 
     def add(self, kind: IndexKind, chunk_ids: Sequence[int], vectors: Vectors) -> None:
+        """Make chunks available to semantic search."""
         import numpy
 
         if kind not in self.by_kind:
             # Some endpoints reveal the dimensions only with the first vector.
             self.by_kind[kind] = VectorIndex(vectors.shape[1])
-            self._storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
+            self.storage.notes.put(f"embed_{kind}_dim", str(vectors.shape[1]))
         self.by_kind[kind].add(numpy.array(chunk_ids, numpy.int64), vectors)
         self.unsaved.add(kind)
 
     def save(self) -> None:
         """Save the indexes that changed. Does nothing in a process that may not write."""
-        if not self._writing:
+        if not self.writing:
             return
         for kind in sorted(self.unsaved):
+            seal = VectorSeal(self.storage, kind)
             try:
-                self.by_kind[kind].save(self._state_dir / vector_file(kind), self._seals[kind].accept)
+                self.by_kind[kind].save(self.state_dir / vector_file(kind), seal.accept)
             except RuntimeError as error:
                 # The library raises nothing more specific when the disk is full.
                 raise unwritable_error("the vectors cannot be saved") from error
-            self._seals[kind].settle()
+            seal.settle()
         self.unsaved.clear()
 
 

@@ -62,7 +62,6 @@ class StateBudget:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no more documents may be added."""
         now = time.monotonic()
         if now >= self._next_check_at:
             self._next_check_at = now + _CHECK_EVERY_S

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar, get_args
 
 from armarium.capabilities.corpus.errors import FileTooLarge
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
 from armarium.capabilities.corpus.ingest import messages as answers
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
@@ -27,6 +26,7 @@ from armarium.capabilities.corpus.prepared import (
     Vanished,
     chunk_hash,
 )
+from armarium.foundation.events import ScannerFinding
 from armarium.retrieval.chunks import IndexKind, RepType
 from armarium.retrieval.document_types import DocType
 from armarium.retrieval.spans import SpanKind
@@ -65,8 +65,7 @@ class ExpectedOutcomes:
 
     @property
     def max_frame_bytes(self) -> int:
-        """The size limit of one message, which is held in memory. It contains a little more than two copies of the
-        text."""
+        """The size limit of one message, which contains a little more than two copies of the text."""
         return min(3 * self.budget.max_chars + 1_000_000, _FREE_FRAME_BYTES + 3 * self.size_bytes)
 
     def outcome(self, body: bytes) -> Outcome:
@@ -167,11 +166,11 @@ def _chunks(columns: object, pages: int, lines: int) -> list[PreparedChunk]:
     return list(map(PreparedChunk, texts, contexts, hashes, index_kinds, span_kinds, starts, ends))
 
 
-def _secret(fields: object) -> SecretMatch:
+def _secret(fields: object) -> ScannerFinding:
     rule, line, digest = _list(fields, 3)
     _require(isinstance(rule, str) and 0 < len(rule) <= _LONGEST_NAME and rule.isprintable())
     _require(_is_count(line) and _fits(_DIGEST, digest))
-    return SecretMatch(rule, line, digest)
+    return ScannerFinding(rule, line, digest)
 
 
 def _require(is_right: bool) -> None:

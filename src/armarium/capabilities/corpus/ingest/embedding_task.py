@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -17,7 +18,6 @@ from armarium.capabilities.corpus.events import EmbeddingPaused
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.vectors import pack_vectors, unpack_vectors
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.storage.embeddings import PendingChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderAuth, ProviderError
@@ -35,6 +35,25 @@ _SAVE_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 60.0
 _UNUSABLE_ANSWER = 200
 _REFUSED_TEXT = (400, 413, 422)
+
+
+class WakeUp:
+    """A signal from any thread to one waiting task. It carries no data: the task checks for itself what changed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._signalled = asyncio.Event()
+
+    def signal(self) -> None:
+        """Wake the task up, or make its next wait return at once. Does nothing after the event loop has closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._signalled.set)
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Return after a signal since the last wait, or after the timeout."""
+        with anyio.move_on_after(timeout_s):
+            await self._signalled.wait()
+        self._signalled.clear()
 
 
 @dataclass(slots=True)
@@ -70,7 +89,6 @@ class EmbeddingTask:
         return self._done_up_to == self._signals
 
     async def run(self) -> None:
-        """Embed until cancelled."""
         pause_s = self.first_pause_s
         while True:
             await self._wake_up.wait()
@@ -91,7 +109,7 @@ class EmbeddingTask:
                     self._wake_up.signal()
                     continue
             if woken == self._signals:
-                await run_sync(self.index.save_vectors)
+                await run_sync(self.index.vectors.save)
                 self._done_up_to = woken
                 self.on_change()
 
@@ -134,16 +152,15 @@ class EmbeddingTask:
             await self._embed_new(kind, embedder, list(same.values()))
         if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
             self._saved_at = time.monotonic()
-            await run_sync(self.index.save_vectors)
+            await run_sync(self.index.vectors.save)
 
     def _from_before(self, model: str, chunks: Sequence[PendingChunk]) -> set[int]:
-        """Reuse the stored vectors of texts that were embedded before, here or in another file. Returns the chunks
-        found."""
+        """Reuse the stored vectors of texts that were embedded before. Returns the chunks found."""
         found = {each.chunk_id: self.storage.embeddings.of_text(model, each.text_hash) for each in chunks}
         vectors = {chunk_id: vector for chunk_id, vector in found.items() if vector is not None}
         if vectors:
             with self._storing:
-                self.index.add_vectors(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
+                self.index.vectors.add(chunks[0].kind, list(vectors), unpack_vectors(list(vectors.values())))
                 living = self.storage.embeddings.put(model, (), vectors)
             self.progress.count(embedded_ok=living)
         return set(vectors)
@@ -177,7 +194,7 @@ class EmbeddingTask:
         ids = [chunk.chunk_id for each in same for chunk in each]
         # One window at a time, because the first vectors determine the dimensions.
         with self._storing:
-            known = self.index.vectors.get(kind)
+            known = self.index.vectors.by_kind.get(kind)
             if known is not None and known.dimensions != vectors.shape[1]:
                 raise IndexVersionMismatch(
                     f"{model} gives vectors of {vectors.shape[1]} numbers, those of the index have {known.dimensions}",
@@ -185,7 +202,7 @@ class EmbeddingTask:
                 )
             # Storage first: a crash in between leaves a vector to load again, never one without its chunk.
             living = self.storage.embeddings.put(model, zip(hashes, pack_vectors(vectors), strict=True), ids)
-            self.index.add_vectors(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
+            self.index.vectors.add(kind, ids, numpy.repeat(vectors, [len(each) for each in same], axis=0))
         self.progress.count(embedded_ok=living)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from armarium.capabilities.corpus.errors import RootInaccessible, StoreCorrupt
-from armarium.capabilities.corpus.events import IndexingFailed, Mode
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, Unnameable, discover, rediscover
+from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, Mode
+from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, discover, rediscover
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
@@ -39,10 +39,8 @@ _PREPARED_AS = "prepared_as"
 
 @dataclass(slots=True)
 class Indexer:
-    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs.
-
-    The callbacks are called in any thread.
-    """
+    """One thread that runs one job after the other: whole scans, refreshes of changed paths, repairs. The callbacks are
+    called in any thread."""
 
     root: ConfinedRoot
     rules: DiscoveryRules
@@ -75,8 +73,7 @@ class Indexer:
         self._thread.start()
 
     def scan(self, mode: Mode = "incremental") -> None:
-        """Queue a comparison of the whole directory with the index. Files that were prepared differently are prepared
-        again."""
+        """Queue a scan of the whole directory. Files that were prepared differently are prepared again."""
         self._take_on(partial(self._scan, mode))
 
     def refresh(self, rel_paths: Collection[str]) -> None:
@@ -96,7 +93,6 @@ class Indexer:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is running or queued."""
         return self._unfinished > 0
 
     def close(self) -> None:
@@ -197,9 +193,9 @@ class Indexer:
         root_path = self.root.real_path
         return Recorder(self.storage, self.index, self.progress, self.on_recorded, root_path, self.budget, known)
 
-    def _report_unnameable(self, entry: Unnameable) -> None:
+    def _report_unnameable(self, shown_path: str, reason: str) -> None:
         self.progress.count(scanned=1, skipped=1)
-        self.progress.file_failed(entry.shown_path, "INVALID_FIELD", entry.reason)
+        self.progress.publish(FileFailed(shown_path, "INVALID_FIELD", reason))
 
     def _refresh(self, rel_paths: Collection[str]) -> None:
         is_too_much = len(rel_paths) > _PATHS_BEFORE_A_SCAN or self.rules.follow_symlinks

@@ -31,12 +31,10 @@ class Instructions:
     """Keys the digests that identify credentials. Not part of the fingerprint."""
 
     def limit(self, doc_type: str) -> int:
-        """The size limit for files of that type."""
         return self.max_bytes_by_type.get(doc_type, self.max_bytes)
 
     @property
     def most_bytes(self) -> int:
-        """The largest size limit of all types."""
         return max(self.max_bytes, *self.max_bytes_by_type.values(), 0)
 
     def fingerprint(self) -> str:
@@ -49,7 +47,6 @@ class Instructions:
 
     @classmethod
     def from_json(cls, message: dict[str, Any]) -> Instructions:
-        """The inverse of `as_json`."""
         plain = {name: value for name, value in message.items() if name not in ("chunk_limits", "digest_key")}
         limits, key = ChunkLimits(**message["chunk_limits"]), bytes.fromhex(message["digest_key"])
         return cls(**plain, chunk_limits=limits, digest_key=key)

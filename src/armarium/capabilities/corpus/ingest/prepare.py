@@ -109,9 +109,9 @@ class Preparation:
 
     def _archive(self, found: Prepared, data: bytes, budget: TextBudget) -> Iterator[Outcome]:
         limits = ArchiveLimits(max_member_bytes=self._instructions.max_bytes)
-        mode = "deep" if self._instructions.archives == "deep" else "shallow"
+        deep = self._instructions.archives == "deep"
         try:
-            for member in members(data, limits, mode=mode, wanted=lambda path: not self._exclusion.excludes_path(path)):
+            for member in members(data, limits, deep=deep, wanted=lambda path: not self._exclusion.excludes_path(path)):
                 outcome = self._member(found, member)
                 if isinstance(outcome, Prepared):
                     budget.spend(outcome)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from armarium.capabilities.corpus.events import FileFailed, IndexProgress, Mode
+from armarium.capabilities.corpus.events import IndexProgress, Mode
 
 _INTERVAL_S = 0.25
 _OF_THE_JOB = ("scanned", "indexed", "skipped", "deleted", "representations", "errors")
@@ -31,7 +31,6 @@ class Progress:
 
     @property
     def now(self) -> IndexProgress:
-        """A snapshot of the counters."""
         with self._lock:
             return IndexProgress(**self._now)
 
@@ -46,7 +45,6 @@ class Progress:
         self.put(**counters, job_id=_new_job(), running=True, mode=mode, phase="scan", files_known=None)
 
     def count(self, **more: int) -> None:
-        """Add to counters."""
         with self._lock:
             for name, number in more.items():
                 self._now[name] += number
@@ -59,10 +57,6 @@ class Progress:
             self._now = before | values
             turned = any(self._now[name] != before[name] for name in ("phase", "running"))
         self._publish(at_once=turned)
-
-    def file_failed(self, rel_path: str, code: str, message: str) -> None:
-        """Publish that a document could not be indexed."""
-        self.publish(FileFailed(rel_path, code, message))
 
     def _publish(self, *, at_once: bool) -> None:
         now = time.monotonic()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
-from armarium.capabilities.corpus.files.exclusion import SecretMatch
+from armarium.capabilities.corpus.events import FileFailed
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -95,9 +95,9 @@ class Recorder:
         known = self.storage.documents.known_at(rel_path) if self.known is None else self.known.get(rel_path)
         return known is not None and bool(known.forbidden) and known.container is None
 
-    def _report_secrets(self, rel_path: str, secrets: Collection[SecretMatch] = ()) -> None:
-        findings = tuple(ScannerFinding(secret.rule, secret.line, secret.digest) for secret in secrets)
-        self.progress.publish(FileScanned(_SECRET_SCANNER, f"{self.root_path}/{unescape_name(rel_path)}", findings))
+    def _report_secrets(self, rel_path: str, secrets: Iterable[ScannerFinding] = ()) -> None:
+        host_path = f"{self.root_path}/{unescape_name(rel_path)}"
+        self.progress.publish(FileScanned(_SECRET_SCANNER, host_path, tuple(secrets)))
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
@@ -117,7 +117,7 @@ class Recorder:
     def close(self) -> None:
         """Record the rest and make all of it searchable."""
         self._flush()
-        self.index.commit_lexical()
+        self.index.lexical.commit()
         self.wipe_forbidden()
         self.on_recorded()
 
@@ -149,7 +149,7 @@ class Recorder:
 
     def _commit_if_due(self) -> None:
         if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
-            self.index.commit_lexical()
+            self.index.lexical.commit()
             self._is_uncommitted = False
             self._committed_at = time.monotonic()
             self._commit_every_s = min(self._commit_every_s * 2, _SLOWEST_COMMIT_S)
@@ -173,7 +173,7 @@ class Recorder:
             case Vanished():
                 self._drop(changes.delete(outcome.rel_path))
             case Refused(shown_path, code, reason):
-                self.progress.file_failed(shown_path, code, reason)
+                self.progress.publish(FileFailed(shown_path, code, reason))
             case Finished():
                 pass
         return None
@@ -192,7 +192,7 @@ class Recorder:
         if prepared.error is not None:
             code, _, message = prepared.error.partition(": ")
             if (prepared.status == "error" or code in _REPORTED_CODES) and not self._was_reported(prepared):
-                self.progress.file_failed(prepared.rel_path, code, message)
+                self.progress.publish(FileFailed(prepared.rel_path, code, message))
 
     def _was_reported(self, prepared: Prepared) -> bool:
         """Whether this is a file with credentials that was only read again and has not changed."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import Literal
 
 import anyio
 from anyio.to_thread import run_sync
@@ -18,13 +16,11 @@ from armarium.capabilities.corpus.files.watcher import Watcher
 from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.index.state import write_summary
-from armarium.capabilities.corpus.index.status import summary
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
-from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
+from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask, WakeUp
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.ingest.wake_up import WakeUp
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
 from armarium.capabilities.corpus.resources import Resources
@@ -39,50 +35,30 @@ _WORKERS = 4
 _SUMMARY_EVERY_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class IngestOptions:
-    """How the directory is indexed."""
-
-    instructions: Instructions
-    """For the workers. The digest key is added when the storage is open."""
-    gitignore: bool
-    follow_symlinks: bool
-    watch: bool
-    isolation: Literal["auto", "required", "off"]
-    max_state_bytes: int
-
-
 class Synchronizer:
     """The work of the leading process. `indexed` is set while the index contains the whole directory."""
 
     def __init__(
         self,
         resources: Resources,
-        options: IngestOptions,
+        instructions: Instructions,
         index: SearchIndex,
         progress: Progress,
         indexed: asyncio.Event,
-        digest_key: bytes,
     ) -> None:
-        """`digest_key` keys the digests that identify credentials."""
         self._resources = resources
         self._progress = progress
         self._indexed = indexed
-        self._watch = options.watch
+        options = resources.settings.ingest
         if options.isolation == "required" and (missing := available_isolation().missing):
             raise IsolationMissing(f"the kernel lacks {missing}", hint="set ingest.isolation: auto to index anyway")
-        instructions = replace(options.instructions, digest_key=digest_key)
         # Signalled whenever the amount of remaining work may have changed, so that nothing polls.
         self._work_changed = WakeUp()
         self._embedding = EmbeddingTask(
             resources.storage, index, resources.models.embedders, progress, on_change=self._work_changed.signal
         )
-        setup = WorkerSetup(
-            instructions,
-            worker_memory_bytes(instructions.most_bytes, _WORKERS),
-            isolated=options.isolation != "off",
-            required=options.isolation == "required",
-        )
+        memory_bytes = worker_memory_bytes(instructions.most_bytes, _WORKERS)
+        setup = WorkerSetup(instructions, memory_bytes, options.isolation)
         at_once = max(1, min(_WORKERS, (os.cpu_count() or 2) - 1))
         self._indexer = Indexer(
             resources.confined,
@@ -91,7 +67,7 @@ class Synchronizer:
             index,
             WorkerPool(resources.confined, setup, size=_WORKERS, at_once=at_once),
             progress,
-            StateBudget(resources.state_dir, options.max_state_bytes),
+            StateBudget(resources.state_dir, int(options.max_state_gb * 1e9)),
             prepared_as=instructions.fingerprint(),
             report_secrets_again=resources.events.is_heard(FileScanned),
             on_recorded=self._embedding.wake,
@@ -115,7 +91,7 @@ class Synchronizer:
                 tasks.start_soon(self._embedding.run)
                 tasks.start_soon(self._track_completion)
                 await run_sync(resources.storage.embeddings.retry_unembeddable)
-                if watching and self._watch:
+                if watching and resources.settings.ingest.watch:
                     refresh, scan = self._indexer.refresh, self._indexer.scan
                     await tasks.start(Watcher(resources.root, resources.exclusion, refresh, scan, resources.health).run)
                 self._indexer.scan(mode)
@@ -144,7 +120,7 @@ class Synchronizer:
 
     async def _check_storage(self) -> None:
         """Run SQLite's integrity check concurrently with all other work."""
-        if not await run_sync(lambda: self._resources.storage.is_whole):
+        if not await run_sync(self._resources.storage.is_whole):
             raise damaged_error("the structure")
         self._storage_checked = True
         self._work_changed.signal()
@@ -199,7 +175,7 @@ class Synchronizer:
         return True
 
     def _write_summary(self, at_rest: bool = False) -> None:
-        content = summary(self._resources, self._progress.now)
+        content = self._resources.summary(self._progress.now)
         # Whether the next process will find work to do, as far as this one knows.
         content["indexing"]["complete"] = not self._progress.running
         if at_rest:

@@ -102,10 +102,8 @@ class WorkerPool:
     def prepare(
         self, wanted: Iterable[PrepareRequest], on_idle: Callable[[], None] = lambda: None
     ) -> Iterator[Outcome]:
-        """The outcomes for each file, as the workers produce them. Each file ends with `Finished`.
-
-        `on_idle` is called repeatedly while there is no outcome: one file can take minutes.
-        """
+        """The outcomes for each file as they come, `Finished` last. `on_idle` is called repeatedly while there is none:
+        one file can take minutes."""
         run = _Run()
         coming = iter(wanted)
         under_way = 0
@@ -140,7 +138,6 @@ class WorkerPool:
                 self._room.notify_all()
 
     def close(self) -> None:
-        """Kill all processes."""
         self._closed.set()
         with self._lock:
             self._work.notify_all()
@@ -254,7 +251,7 @@ class WorkerPool:
                 self._end(process)
         process = WorkerProcess(self._setup)
         self._processes.add(process)
-        if self._setup.isolated and not process.isolation.is_complete and not self._isolation_logged:
+        if self._setup.isolation != "off" and not process.isolation.is_complete and not self._isolation_logged:
             self._isolation_logged = True
             _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
         try:

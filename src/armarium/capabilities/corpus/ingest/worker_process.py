@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.instructions import Instructions
@@ -46,11 +46,8 @@ class WorkerNotStarted(WorkerLost):
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How long a worker may take for a file.
-
-    CPU time is the main limit, because on a busy machine every file takes long. Elapsed time limits workers that wait
-    forever.
-    """
+    """How long a worker may take for a file. CPU time is the main limit, because on a busy machine every file takes
+    long; elapsed time limits workers that wait forever."""
 
     cpu_s: float = 30.0
     cpu_s_per_megabyte: float = 5.0
@@ -67,14 +64,12 @@ class WorkerSetup:
 
     instructions: Instructions
     memory_bytes: int
-    isolated: bool = True
-    required: bool = False
-    """Whether a worker that is not completely isolated must not receive any file."""
+    isolation: Literal["auto", "required", "off"] = "auto"
+    """`required`: a worker that is not completely isolated must not receive any file."""
 
 
 def worker_memory_bytes(most_file_bytes: int, workers: int) -> int:
-    """The address space of one worker: enough for the largest file, and at most half of the machine's memory for
-    all."""
+    """The address space of one worker: enough for the largest file, at most half of the memory for all."""
     wanted = _BASE_MEMORY_BYTES + _MEMORY_PER_FILE_BYTE * most_file_bytes
     return max(_LEAST_MEMORY_BYTES, min(wanted, machine_memory_bytes() // 2 // workers))
 
@@ -124,13 +119,14 @@ class WorkerProcess:
         except (WorkerLost, InvalidMessage, TypeError) as error:
             self.kill()
             raise WorkerNotStarted("the extractor could not be started") from error
-        if setup.required and not self.isolation.is_complete:
+        if setup.isolation == "required" and not self.isolation.is_complete:
             self.kill()
             raise WorkerNotStarted(f"the extractor could not be isolated; missing: {self.isolation.missing}")
 
     def _greet(self, setup: WorkerSetup) -> Isolation:
         instructions = setup.instructions.as_json()
-        self._send({"instructions": instructions, "memory_bytes": setup.memory_bytes, "isolated": setup.isolated})
+        isolated = setup.isolation != "off"
+        self._send({"instructions": instructions, "memory_bytes": setup.memory_bytes, "isolated": isolated})
         until = time.monotonic() + _START_DEADLINE_S
 
         def check() -> None:
@@ -146,10 +142,8 @@ class WorkerProcess:
     def outcomes(
         self, expected: ExpectedOutcomes, time_limits: TimeLimits, on_slow: Callable[[], None]
     ) -> Iterator[tuple[Outcome, int]]:
-        """The outcomes for the oldest file in the queue, each with the size of its message. `Finished` is the last.
-
-        Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid.
-        """
+        """The outcomes for the oldest file in the queue, each with the size of its message; `Finished` is the last.
+        Raises `WorkerLost` when the process ends, a deadline passes, or a message is invalid."""
         most_cpu_s = time_limits.cpu_s + time_limits.cpu_s_per_megabyte * expected.size_bytes / _MEGABYTE
         watch = _Watch(self._cpu_s, time_limits, most_cpu_s, on_slow)
         while True:

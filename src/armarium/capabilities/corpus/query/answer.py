@@ -86,8 +86,7 @@ def _context(chunks: Sequence[StoredChunk], max_chars: int) -> tuple[str, list[S
 
 
 class _CitationFilter:
-    """Filters a stream of text: keeps citations of chunks that the model was given, or lines within one, and removes
-    others."""
+    """Filters a stream of text: keeps citations of chunks, or of lines within one, that the model was given."""
 
     def __init__(self, given: Sequence[StoredChunk]) -> None:
         self._given = given

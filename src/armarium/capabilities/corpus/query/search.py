@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,11 @@ from typing import Literal
 
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.errors import CorpusError, InvalidField
 from armarium.capabilities.corpus.index.search_index import SearchIndex
-from armarium.capabilities.corpus.model_choice import Models
 from armarium.capabilities.corpus.query.snippets import snippet
+from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
-from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
@@ -69,16 +69,6 @@ class SearchResults:
     """Why the search was lexical only, if the embedder failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """How searches are ranked."""
-
-    oversampling: int
-    """How many times more neighbours are requested than needed, because some are deleted or filtered out."""
-    rerank_candidates: int
-    rerank_timeout_s: float
-
-
 class ModelGuards:
     """Circuit breakers for the models that searches call. They live as long as the corpus is open."""
 
@@ -92,10 +82,8 @@ class ModelGuards:
 class Searcher:
     """Searches one open index."""
 
-    storage: Storage
+    resources: Resources
     index: SearchIndex
-    models: Models
-    options: SearchOptions
     guards: ModelGuards
 
     async def search(self, query: str, k: int, choice: IndexChoice, filters: Filters) -> SearchResults:
@@ -104,10 +92,11 @@ class Searcher:
         kinds = tuple(worded)
         used: IndexUsed = "both" if len(kinds) == 2 else kinds[0]
         asked, lexical_only = await self._question(query, kinds)
-        if self.models.reranker is None:
+        reranker = self.resources.models.reranker
+        if reranker is None:
             return SearchResults(k, used, await run_sync(self._hits, asked, only, worded, k), lexical_only)
         found = await run_sync(lambda: self._read(self._ranking(asked, only, worded), _READ))
-        found = await self._rerank(self.models.reranker, query, found)
+        found = await self._rerank(reranker, query, found)
         return SearchResults(k, used, _best_of(query, found, k), lexical_only)
 
     def _lexical_results(
@@ -117,7 +106,7 @@ class Searcher:
         only = self._restriction(filters)
         catalogue = self.index.catalogue
         kinds = indexes_for(choice, catalogue.kinds_of(only.chunks) if only else catalogue.kinds())
-        words, alive = self.index.lexical, catalogue.alive
+        words, alive = self.index.lexical.index, catalogue.alive
         return only, {kind: lexical_search(words, query, kind, only=only, alive=alive) for kind in kinds}
 
     def _restriction(self, filters: Filters) -> SearchFilter | None:
@@ -131,9 +120,9 @@ class Searcher:
 
     async def _question(self, query: str, kinds: tuple[IndexKind, ...]) -> tuple[EmbeddedQuery, str | None]:
         """The query with its vectors. If the embedder fails, without them and with the reason."""
-        vectors = self.index.vectors
+        vectors = self.index.vectors.by_kind
         embedders: dict[IndexKind, Embedder] = {
-            kind: self.models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
+            kind: self.resources.models.embedders[kind] for kind in kinds if kind in vectors and len(vectors[kind])
         }
         guards = self.guards
         with guards.embedder.attempt() as attempt:
@@ -159,12 +148,12 @@ class Searcher:
 
     def _ranking(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind) -> Ranking:
         return hybrid_search(
-            self.index.lexical,
-            self.index.vectors,
+            self.index.lexical.index,
+            self.index.vectors.by_kind,
             asked,
             only=only,
             alive=self.index.catalogue.alive,
-            oversampling=self.options.oversampling,
+            oversampling=self.resources.settings.rag.oversample_factor,
             lexical=worded,
         )
 
@@ -172,22 +161,53 @@ class Searcher:
         """The best chunks of a ranking, without those that are deleted or damaged."""
         best: list[int] = ranking.ids[:most].tolist()
         scores: list[float] = ranking.scores[:most].tolist()
-        stored = self.storage.chunks.by_id(best)
+        stored = self.resources.storage.chunks.by_id(best)
         found = [(stored[each], score) for each, score in zip(best, scores, strict=True) if each in stored]
         # Ids depend on the order of indexing. Paths stay the same when the index is rebuilt.
         return sorted(found, key=lambda hit: (-hit[1], hit[0].rel_path, hit[0].chunk_id))
 
     async def _rerank(self, reranker: Reranker, query: str, found: list[_Scored]) -> list[_Scored]:
-        options = self.options
+        options = self.resources.settings.rerank
         texts = [chunk.text for chunk, _ in found]
         with self.guards.reranker.attempt() as attempt:
             if not attempt.admitted:
                 return found
-            order = await reorder(
-                reranker, query, texts, most=options.rerank_candidates, timeout_s=options.rerank_timeout_s
-            )
+            order = await reorder(reranker, query, texts, most=options.candidates, timeout_s=options.timeout_s)
             attempt.failed = len(found) > 1 and not order.scores
         return [(found[place][0], order.scores.get(place, found[place][1])) for place in order.places]
+
+
+class Readiness:
+    """Holds searches back until there is an index, and directs them to the newest one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._newest: asyncio.Future[Searcher] = self._loop.create_future()
+
+    async def searcher(self) -> Searcher:
+        """Wait for an index. Raises the error that `fail` was called with."""
+        return await asyncio.shield(self._newest)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._newest.done() and self._newest.exception() is None
+
+    def use(self, searcher: Searcher) -> None:
+        self._undecided().set_result(searcher)
+
+    def hold_back(self) -> None:
+        """Make searches wait: the current index must not be used any longer."""
+        self._undecided()
+
+    def fail(self, error: CorpusError) -> None:
+        newest = self._undecided()
+        newest.set_exception(error)
+        newest.exception()  # retrieved here, because it is not an error if no search ever asks for it
+
+    def _undecided(self) -> asyncio.Future[Searcher]:
+        if self._newest.done():
+            self._newest = self._loop.create_future()
+        return self._newest
 
 
 def _best_of(query: str, found: Sequence[_Scored], k: int) -> list[SearchHit]:

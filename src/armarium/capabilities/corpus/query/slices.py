@@ -17,13 +17,13 @@ from armarium.capabilities.corpus.errors import (
     InvalidRange,
     PathOutsideRoot,
 )
+from armarium.capabilities.corpus.files.discover import git_hides
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.query.snippets import shown_part
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
-from armarium.foundation.files.ignore import GitIgnores
 from armarium.foundation.files.names import escape_name
 from armarium.retrieval.document_types import HEAD_BYTES, DocumentFormat, classify
 from armarium.retrieval.encodings import decode
@@ -135,16 +135,7 @@ class SliceReader:
         return path
 
     def _git_hides(self, path: str) -> bool:
-        """Whether a .gitignore excludes the file or a directory above it."""
-        if not self.gitignore:
-            return False
-        scopes = GitIgnores.above(self.root.fd, path).scopes
-        ends = [index for index, char in enumerate(path) if char == "/"] + [len(path)]
-        return any(
-            # Only .gitignore files above a step apply to it, not those further down the path.
-            GitIgnores(tuple(scope for scope in scopes if step.startswith(scope[0]))).hides_entry(step, step != path)
-            for step in (path[:end] for end in ends)
-        )
+        return self.gitignore and git_hides(self.root, path)
 
     def _read_file(self, path: str) -> tuple[DocumentFormat, bytes]:
         shown = escape_name(path)

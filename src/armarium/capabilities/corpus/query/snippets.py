@@ -40,10 +40,8 @@ def _words_beginning_as(stems: frozenset[str]) -> re.Pattern[str]:
 
 
 def _matches(stems: frozenset[str], text: str) -> list[tuple[int, str]]:
-    """The words of the text that begin like a word of the query, with their positions.
-
-    For few stems, one pattern is fastest. For many, it would take the product of both lengths, so they are looked up.
-    """
+    """The words of the text that begin like a word of the query, with their positions. One pattern is fastest for few
+    stems; for many it would take the product of both lengths, so they are looked up."""
     if not stems:
         return []
     if len(stems) <= _FEW_STEMS:
@@ -99,10 +97,8 @@ def shown_part(whole: str, chunk: str, max_chars: int) -> tuple[int, str]:
 
 
 def _place_of(chunk: str, whole: str) -> int:
-    """The position of a chunk in a text, or 0 if it does not occur.
-
-    The text may contain markup, as a web page does. Then the first words are searched for, with some markup in between.
-    """
+    """The position of a chunk in a text, or 0. If the text contains markup, as a web page does, the first words are
+    searched for, with some markup in between."""
     if (place := whole.find(chunk)) >= 0:
         return place
     words = [re.escape(word) for word in _ANY_WORD.findall(chunk[:_BEGINNING_CHARS])[:_FIRST_WORDS]]

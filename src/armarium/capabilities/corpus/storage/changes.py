@@ -56,8 +56,7 @@ class Changes:
         self._database.execute("touch_document", (size_bytes, mtime_ns // 1_000_000_000, mtime_ns, doc_id))
 
     def record(self, prepared: Prepared, *, known: bool = True) -> Recorded:
-        """Record a new or changed document in place of its previous version. Chunks that did not change keep their
-        ids."""
+        """Record a document in place of its previous version. Chunks that did not change keep their ids."""
         for doc_id, doc_type in self._database.execute("live_document", (prepared.rel_path,)):
             self._documents_tally -= document_mark(doc_id, prepared.rel_path, doc_type)
         (row,) = self._database.execute(

@@ -50,8 +50,7 @@ def setting_check(key: str, value: str) -> str:
 
 
 def seal_vector(text_hash: bytes, vector: bytes) -> bytes:
-    """A vector with its checksum appended. The odd length marks it: plain vectors of 16-bit numbers have an even
-    one."""
+    """A vector with its checksum appended. The odd length tells it from plain vectors of 16-bit numbers."""
     return vector + zlib.crc32(vector, zlib.crc32(text_hash)).to_bytes(_CHECK_BYTES, "little") + _CHECKED
 
 

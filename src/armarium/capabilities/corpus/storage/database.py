@@ -132,8 +132,6 @@ class Database:
         self.put_setting(DOCUMENTS_TALLY, tally(sum(document_mark(*row) for row in self.execute("all_documents"))))
         self.put_setting(CHUNKS_TALLY, tally(sum(chunk_mark(*row) for row in self.execute("all_chunks"))))
 
-    # Settings
-
     def setting(self, key: str) -> str | None:
         """A setting as it is now; raises when it is damaged."""
         rows: dict[str, str] = dict(self.execute("get_checked_setting", (key, key + _CHECK_OF)))
@@ -147,11 +145,9 @@ class Database:
         self.execute("put_setting", (key, value))
         self.execute("put_setting", (key + _CHECK_OF, setting_check(key, value)))
 
-    def start_over(self, aside: Path) -> None:
-        """Begin with an empty database; the old one is at `aside` then.
-
-        Threads that read from the old one go on to the new one by themselves.
-        """
+    def _begin_anew(self, aside: Path) -> None:
+        """Begin with an empty database; the old one is at `aside` then. Threads that read from the old one go on to the
+        new one by themselves."""
         with self._connections.write_lock:
             self._connections.close()
             move_aside(self._path, aside)
@@ -211,10 +207,8 @@ class Database:
             return max(0, self._writer.executemany(_sql[name], rows).rowcount)
 
     def leave_no_trace(self) -> bool:
-        """Let nothing be left on disk of what is deleted; False when somebody still reads from before.
-
-        Pages that were split or merged may keep copies of rows that went elsewhere, so the file is written anew.
-        """
+        """Let nothing be left on disk of what is deleted; False when somebody still reads from before. The file is
+        written anew, because pages that were split or merged may keep copies of rows that went elsewhere."""
         with self._connections.write_lock, _corpus_errors():
             self._writer.execute("VACUUM")
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -36,13 +36,10 @@ class Documents:
 
     @contextmanager
     def changing(self) -> Generator[Changes]:
-        """A transaction that changes documents."""
         with self._database.transaction():
             changes = Changes(self._database)
             yield changes
             changes.finish()
-
-    # For scans
 
     def known(self) -> dict[str, KnownDocument]:
         return {row[0]: KnownDocument(*row) for row in self._database.read("known_documents")}
@@ -56,8 +53,6 @@ class Documents:
         below = self._database.execute("documents_below", {"prefix": f"{directory}/"}) if directory else []
         members = self._database.execute("members_of", (directory,))
         return [row[0] for row in (*below, *members)]
-
-    # For listings
 
     def page(self, prefix: str, limit: int, offset: int) -> tuple[int, list[Any]]:
         """One page of the documents whose path begins with `prefix`, and their total number."""
@@ -76,8 +71,6 @@ class Documents:
         """The number of indexed documents, and when the last one was recorded."""
         ((count, recorded_unix),) = self._database.read("extent")
         return count, recorded_unix
-
-    # For opening
 
     def state(self, rel_path: str) -> tuple[str, str, str | None] | None:
         """Type, status and error of a document."""

@@ -39,8 +39,7 @@ class Embeddings:
         return unseal_vector(text_hash, rows[0][0]) if rows else None
 
     def put(self, model: str, vectors: Iterable[tuple[bytes, bytes]], chunk_ids: Iterable[int]) -> int:
-        """Store vectors by the hash of their text and mark chunks as embedded. Returns how many of the chunks are
-        live."""
+        """Store vectors by the hash of their text, mark chunks as embedded, and return how many of those are live."""
         with self._database.transaction():
             rows = [(model, text_hash, seal_vector(text_hash, vector)) for text_hash, vector in vectors]
             self._database.execute_many("put_embedding", rows)
@@ -70,8 +69,8 @@ class Embeddings:
             self._database.execute_many("embed_again", ((chunk_id,) for chunk_id in chunk_ids))
 
     def salvage_from(self, damaged: Path) -> int:
-        """Copy the readable vectors of a damaged database. Returns their number. Computing them again may cost
-        money."""
+        """Copy the readable vectors of a damaged database: to compute them again may cost money. Returns their
+        number."""
         if not damaged.is_file():
             return 0
         with closing(sqlite3.connect(damaged)) as old:

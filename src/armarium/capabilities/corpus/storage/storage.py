@@ -99,17 +99,16 @@ class Notes:
             return False
 
 
-class Storage:
+class Storage(Database):
     """One open `meta.sqlite`, the source of truth of a corpus. All indexes are derived from it."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path = path
-        self._database = Database(path, read_only=read_only)
+        super().__init__(path, read_only=read_only)
         self._origin: Mapping[str, str] = {}
-        self.notes = Notes(self._database)
-        self.documents = Documents(self._database)
-        self.chunks = Chunks(self._database)
-        self.embeddings = Embeddings(self._database)
+        self.notes = Notes(self)
+        self.documents = Documents(self)
+        self.chunks = Chunks(self)
+        self.embeddings = Embeddings(self)
 
     def note_origin(self, notes: Mapping[str, str]) -> None:
         """Record how this corpus was built: models and id. A replacement file gets the same record."""
@@ -119,65 +118,45 @@ class Storage:
     def report_damage(self, rows: Callable[[Collection[str]], None], structure: Callable[[StoreCorrupt], None]) -> None:
         """Report damage from now on: `rows` receives the documents with damaged rows ("" for an unknown one),
         `structure` an error of the whole file."""
-        self._database.on_damaged_rows = rows
-        self._database.on_damage = structure
-
-    @property
-    def checked(self) -> bool:
-        """Whether rows have checksums. Rows of the older format have none until they are migrated."""
-        return self._database.checked
-
-    @property
-    def is_whole(self) -> bool:
-        """The result of SQLite's integrity check, which reads the whole file."""
-        return self._database.is_whole()
+        self.on_damaged_rows = rows
+        self.on_damage = structure
 
     def contents(self) -> tuple[list[tuple[int, str, str]], list[tuple[int, int, int]], tuple[str, str] | None]:
         """A consistent snapshot of all documents and chunks, and the tallies they must match, if rows are checked."""
         keys = (DOCUMENTS_TALLY, CHUNKS_TALLY)
-        documents, chunks, stored = self._database.read_together(
+        documents, chunks, stored = self.read_together(
             ("all_documents", ()), ("all_chunks", ()), ("get_checked_setting", keys)
         )
         tallies: dict[str, str] = dict(stored)
         return documents, chunks, (tallies.get(keys[0], ""), tallies.get(keys[1], "")) if self.checked else None
 
     def start_over(self, first_chunk_id: int) -> None:
-        """Replace this damaged file by an empty one. Intact vectors are copied.
-
-        `first_chunk_id` is greater than all ids in use, so that a search of an old index cannot return a different
-        chunk.
-        """
+        """Replace this damaged file by an empty one. Intact vectors are copied. `first_chunk_id` is greater than all
+        ids in use, so that a search of an old index cannot return a different chunk."""
         digest_key = None
         with suppress(StoreCorrupt, sqlite3.Error):
             # It identifies findings in the registry.
             digest_key = self.notes.get(_DIGEST_KEY)
         aside = self._path.with_name(self._path.name + DAMAGED_SUFFIX)
-        self._database.start_over(aside)
+        self._begin_anew(aside)
         if digest_key is not None:
             self._origin = {**self._origin, _DIGEST_KEY: digest_key}
         self.notes.put_new({**self._origin, "next_chunk_id": str(first_chunk_id)})
         self.embeddings.salvage_from(aside)
         remove_damaged(self._path)
 
-    def close(self) -> None:
-        self._database.close()
-
-    def version(self) -> int:
-        """A number that changes whenever another process has written."""
-        return self._database.version()
-
     def counts(self) -> Counts:
-        return Counts(*self._database.read("counts")[0])
+        return Counts(*self.read("counts")[0])
 
     def dead_share(self) -> float:
-        dead, total = self._database.read("dead_chunks")[0]
+        dead, total = self.read("dead_chunks")[0]
         return dead / total if total else 0.0
 
     def purge(self) -> None:
         """Remove deleted rows, and vectors that no chunk uses."""
-        with self._database.transaction():
+        with self.transaction():
             for name in _PURGES:
-                self._database.execute(name)
+                self.execute(name)
 
     @property
     def holds_forbidden(self) -> bool:
@@ -185,8 +164,7 @@ class Storage:
         return self.notes.get(_HOLDS_FORBIDDEN) == "yes"
 
     def note_forbidden(self) -> None:
-        """Record that the current transaction deletes data that policy excludes. If this process does not wipe it, the
-        next one does."""
+        """Record that this transaction deletes data that policy excludes. This process or the next one wipes it."""
         self.notes.put(_HOLDS_FORBIDDEN, "yes")
 
     def note_wiped(self) -> None:
@@ -196,12 +174,12 @@ class Storage:
     def wipe(self) -> bool:
         """Remove deleted rows completely from disk. Returns False if another reader still uses an old snapshot."""
         self.purge()
-        return self._database.leave_no_trace()
+        return self.leave_no_trace()
 
     def forget_documents(self) -> None:
         """Remove all documents. Vectors remain, because the same text has the same vector."""
-        with self._database.transaction():
+        with self.transaction():
             for name in _FORGETS:
-                self._database.execute(name)
+                self.execute(name)
             for key in ("words_up_to", DOCUMENTS_TALLY, CHUNKS_TALLY):
                 self.notes.put(key, "0")

@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from armarium.capabilities.corpus.commands.progress.event_feed import EventFeed, progress_on_stderr
 from armarium.capabilities.corpus.commands.progress.live import LiveReport
 from armarium.capabilities.corpus.commands.progress.rates import Rate, duration
-from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
+from armarium.capabilities.corpus.commands.progress.reports import (
+    EventFeed,
+    PlainReport,
+    progress_line,
+    progress_on_stderr,
+)
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed
 from armarium.foundation.events import Events
 from support.indexing_events import LOADED, NOW, Clock

@@ -49,7 +49,6 @@ class ProgressRates:
         self._files, self._chunks = Rate(clock), Rate(clock)
 
     def record(self, now: IndexProgress) -> None:
-        """Add the current counters."""
         self._files.record(now.indexed + now.skipped)
         self._chunks.record(now.embedded_ok)
 

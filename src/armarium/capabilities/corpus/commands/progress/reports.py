@@ -1,4 +1,4 @@
-"""The progress of indexing as lines of text, or as NDJSON events."""
+"""The progress of indexing as lines of text or as NDJSON events, fed by the events of the corpus."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import anyio
+
 from armarium.capabilities.corpus.commands.progress.rates import Clock, ProgressRates
-from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
 from armarium.command_line.output import leave_closed_pipe, printable, say
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.events import Events
 
 if TYPE_CHECKING:
-    from armarium.capabilities.corpus.commands.client_config import ConnectionInfo
+    from armarium.capabilities.corpus.commands.connection import ConnectionInfo
 
 _INDEX_FILES = "meta.sqlite + vectors_text.hnsw + vectors_code.hnsw"
 _SERVED_MODE = "incremental  (server-first; indexing in background)"
@@ -48,8 +52,7 @@ def fatal_line(error: ArmariumError) -> str:
 
 
 class StdoutWriter:
-    """Writes lines in a thread, so that a slow reader does not block the server. It drops lines if the reader is too
-    slow, and stops if the pipe is closed."""
+    """Writes lines in a thread, so that a slow reader does not block the server. It drops lines if it must."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue(_MAX_QUEUED_LINES)
@@ -57,7 +60,6 @@ class StdoutWriter:
         self._writer.start()
 
     def line(self, text: str) -> None:
-        """Queue a line."""
         try:
             self._lines.put_nowait(text)
         except queue.Full:
@@ -112,7 +114,6 @@ class PlainReport:
             self._line(f"Mode: {mode}")
 
     def print_block(self, lines: Iterable[str]) -> None:
-        """Print lines between empty lines."""
         for line in ("", *lines, ""):
             self._line(line)
 
@@ -213,3 +214,55 @@ def report_on_stderr() -> Report:
     from armarium.capabilities.corpus.commands.progress.live import LiveReport
 
     return LiveReport(Console(stderr=True))
+
+
+class EventFeed:
+    """Passes events to a report: immediately, or if it starts `paused`, after `begin`."""
+
+    def __init__(self, events: Events, report: Report, *, paused: bool, on_failure: Callable[[], None]) -> None:
+        self._buffer: list[Callable[[], None]] | None = [] if paused else None
+        self._loaded = False
+        self.failure: IndexingFailed | None = None
+        """The event of failed indexing, if it failed."""
+        self.idle = anyio.Event()
+        """Set once the end of an indexing job was reported."""
+        self.end = report.close
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            IndexLoaded: report.index_loaded,
+            IndexProgress: report.progress,
+            FileFailed: report.file_failed,
+            EmbeddingPaused: report.embedding_paused,
+            IndexingFailed: lambda failure: on_failure(),
+        }
+        for kind in self._handlers:
+            events.subscribe(kind, self._receive)
+
+    def begin(self) -> None:
+        """Report the buffered events, and all further events immediately."""
+        buffered, self._buffer = self._buffer or [], None
+        for report in buffered:
+            report()
+
+    async def _receive(self, event: object) -> None:
+        match event:
+            case IndexLoaded():
+                self._loaded = True
+            case IndexProgress() if not self._loaded:
+                return  # progress follows the header, which needs the loaded index
+            case IndexProgress(running=False):
+                self.idle.set()
+            case IndexingFailed():
+                self.failure = event
+            case _:
+                pass
+        report = partial(self._handlers[type(event)], event)
+        if self._buffer is None:
+            report()
+        else:
+            self._buffer.append(report)
+
+
+def progress_on_stderr(events: Events) -> EventFeed:
+    """Subscribe to the progress of indexing. If indexing fails, the server continues, because its other tools work."""
+    stopped = partial(say, "indexing stopped; what is indexed stays searchable")
+    return EventFeed(events, report_on_stderr(), paused=True, on_failure=stopped)
