@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Literal
 
 from armarium.capabilities.sandbox.reads.byte_scan import Find
@@ -50,15 +50,20 @@ class Pattern:
         if for_buffer is not None:
             with suppress(InvalidPattern):  # the original pattern raises the error that the caller understands
                 self.in_buffer = compiled(for_buffer)
+        # Without anchors one expression serves for both.
+        self._alone = self.in_buffer if for_buffer == pattern and not is_path else None
+        self._compiling = threading.Lock()
         if self.in_buffer is None:
-            self.alone = self._compile_alone()
-        elif for_buffer == pattern and not is_path:
-            self.alone = self.in_buffer  # without anchors one expression serves for both
+            self._alone = self._compile_alone()
 
-    @cached_property
+    @property
     def alone(self) -> Find:
-        """Finds the pattern in one line or path. Compiled on first use, because most searches do not need it."""
-        return self._compile_alone()
+        """Finds the pattern in one line or path. Compiled on first use, because most searches do not need it, and only
+        once, because it takes memory."""
+        if self._alone is None:
+            with self._compiling:
+                self._alone = self._alone or self._compile_alone()
+        return self._alone
 
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
