@@ -35,6 +35,7 @@ _FEW_MEMBERS = re.compile(r"[^\^\-\\\[\]]{1,4}")
 _BROKEN = frozenset({"endless", "unclosed"})
 """What RE2 rejects. Parsing stops here: a further one would be searched for up to the end of the pattern."""
 _MAX_NESTING = 100
+_MAX_LENGTH = 10_000
 
 AnchorKind = Literal["begin", "end", "word"]
 
@@ -103,7 +104,9 @@ class _Group:
 
 
 def parse(pattern: str, *, fold: bool) -> Node | None:
-    """Parse a pattern that RE2 accepts. Returns None if it is too deeply nested."""
+    """Parse a pattern that RE2 accepts. Returns None if it is too long or too deeply nested."""
+    if len(pattern) > _MAX_LENGTH:
+        return None
     groups = [_Group(fold)]
     kind = None
     for token in _TOKEN.finditer(pattern):
