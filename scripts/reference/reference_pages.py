@@ -20,11 +20,10 @@ from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2
 from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.settings import LimitSettings, PipeSettings
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.settings import Settings
 from armarium.surfaces.cli.main import app
-from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
 from reference.schema_tables import Schema, definitions_of, fields_of, nested_objects, result_fields
 
@@ -110,7 +109,7 @@ def _tools() -> Generator[str]:
 def _declared_tools() -> list[tuple[str, ToolSpec]]:
     """The tools of every capability, and the one that runs several of them."""
     declared = [(manifest.name, tool) for manifest in MANIFESTS for tool in manifest.declared_tools()]
-    return [*declared, ("pipe", pipe_tool(PipeLimits(), LimitSettings()))]
+    return [*declared, ("pipe", pipe_tool(PipeSettings(), LimitSettings()))]
 
 
 def _tool(tool: ToolSpec) -> Generator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from armarium.assembly import MANIFESTS
 from armarium.capability import Capability, Endpoint, Facilities, OpenCapability, ServerIdentity
@@ -22,7 +22,6 @@ from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.server import McpServer, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
-from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
 from armarium.surfaces.web.app import JsonApi
 
@@ -126,7 +125,8 @@ async def open_server(
             audit = AuditLog(settings.audit_file(), retention_days=settings.audit.retention_days)
             parts.callback(audit.close)
         tools = [(each.name, tool) for each in served for tool in each.every_tool]
-        pipe = _pipe_tool(settings) if settings.pipe.enabled and only is None else None
+        offers_pipe = settings.pipe.enabled and only is None
+        pipe = pipe_tool(settings.pipe, settings.limits) if offers_pipe else None
         if pipe is not None:
             tools.append(("pipe", pipe))
         dispatcher = Dispatcher(
@@ -152,8 +152,3 @@ def facilities_for(settings: CoreSettings, events: Events | None = None) -> Faci
         private_paths=private_paths,
         max_body_bytes=settings.server.max_body_bytes,
     )
-
-
-def _pipe_tool(settings: CoreSettings) -> ToolSpec:
-    limits = PipeLimits(**{field.name: getattr(settings.pipe, field.name) for field in fields(PipeLimits)})
-    return pipe_tool(limits, settings.limits)

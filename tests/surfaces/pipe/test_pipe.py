@@ -14,12 +14,11 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.settings import LimitSettings, PipeSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.mcp.server import Caller
-from armarium.surfaces.pipe.spec import PipeLimits
 from armarium.surfaces.pipe.tool import pipe_tool
 from support.mcp_test_server import ALICE
 from support.waiting import eventually
@@ -89,11 +88,11 @@ class Tools:
 class Pipes:
     """A dispatcher with these tools and `mcp_pipe`."""
 
-    def __init__(self, limits: PipeLimits | None = None, audit: AuditLog | None = None) -> None:
+    def __init__(self, limits: PipeSettings | None = None, audit: AuditLog | None = None) -> None:
         self.tools = Tools()
         call_limits = LimitSettings()
         listed = [("words", tool) for tool in self.tools.specs()]
-        listed.append(("pipe", pipe_tool(limits or PipeLimits(), call_limits)))
+        listed.append(("pipe", pipe_tool(limits or PipeSettings(), call_limits)))
         self._dispatcher = Dispatcher(
             listed, metrics=Metrics(), audit=audit, default_deadline_s=30, limits=call_limits, check_answers=True
         )
@@ -219,7 +218,7 @@ async def test_a_group_runs_its_children_concurrently_and_all_of_them(pipes: Pip
 
 
 async def test_so_many_tools_run_at_the_same_time() -> None:
-    pipes = Pipes(PipeLimits(max_concurrent=3))
+    pipes = Pipes(PipeSettings(max_concurrent=3))
     children = [{"id": str(number), "tool": "overlap", "args": {"text": "x"}} for number in range(20)]
 
     answer = await pipes.run({"id": "all", "parallel": children})
@@ -356,7 +355,7 @@ async def test_nested_loops_share_the_limit_of_steps(pipes: Pipes) -> None:
 
 
 async def test_references_cannot_multiply_a_text_without_bound() -> None:
-    pipes = Pipes(PipeLimits(max_result_bytes=100_000))
+    pipes = Pipes(PipeSettings(max_result_bytes=100_000))
 
     answer = await pipes.run(say("a", "${vars.x}" * 1000), vars={"x": "y" * 1000})
 
@@ -365,7 +364,7 @@ async def test_references_cannot_multiply_a_text_without_bound() -> None:
 
 
 async def test_the_results_of_all_steps_are_bounded_together() -> None:
-    pipes = Pipes(PipeLimits(max_result_bytes=20_000))
+    pipes = Pipes(PipeSettings(max_result_bytes=20_000))
     steps = [{"id": str(number), "tool": "say", "args": {"text": "x" * 100, "count": 30}} for number in range(10)]
 
     answer = await pipes.run(*steps)

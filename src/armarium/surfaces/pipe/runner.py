@@ -11,17 +11,18 @@ import anyio
 
 from armarium.foundation.errors import ArmariumError, InvalidArgument, ResponseTooLarge
 from armarium.foundation.schema import Json
+from armarium.foundation.settings import PipeSettings
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Call, render_error
 from armarium.surfaces.pipe.references import References, is_true
-from armarium.surfaces.pipe.spec import ParallelStep, PipeLimits, PipeSpec, Step, ToolStep
+from armarium.surfaces.pipe.spec import ParallelStep, PipeSpec, Step, ToolStep
 from armarium.surfaces.response_encoder import estimate_size
 
 
 class PipeRun:
     """One run of a pipe, for one call."""
 
-    def __init__(self, call: Call, limits: PipeLimits) -> None:
+    def __init__(self, call: Call, limits: PipeSettings) -> None:
         self._call = call
         self._limits = limits
         self._slots = anyio.CapacityLimiter(limits.max_concurrent)

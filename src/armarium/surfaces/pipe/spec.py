@@ -7,25 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.settings import PipeSettings
 
 PIPE_TOOL = "mcp_pipe"
 
 _ACTIONS = ("tool", "parallel", "pipe")
 _SPEC_MEMBERS = frozenset({"vars", "steps", "return", "continue_on_error"})
 _STEP_MEMBERS = frozenset({"id", "args", "foreach", "if", *_ACTIONS})
-
-
-@dataclass(frozen=True, slots=True)
-class PipeLimits:
-    """How large a pipe may be."""
-
-    max_steps: int = 50
-    """Steps of the whole pipe, with those of groups, nested pipes and every round of a `foreach`."""
-    max_depth: int = 5
-    """Levels of nested pipes and groups."""
-    max_concurrent: int = 8
-    max_result_bytes: int = 8 * 1024 * 1024
-    """Characters of all results that a pipe keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +57,13 @@ class Step:
     """The unresolved list of `foreach`; None runs the step once."""
 
 
-def parse_spec(given: object, limits: PipeLimits) -> PipeSpec:
+def parse_spec(given: object, limits: PipeSettings) -> PipeSpec:
     """The parsed spec. Raises `InvalidArgument` with the place of the first fault."""
     return _Parser(limits).spec(given, "", depth=0)
 
 
 class _Parser:
-    def __init__(self, limits: PipeLimits) -> None:
+    def __init__(self, limits: PipeSettings) -> None:
         self._limits = limits
         self._steps = 0
 

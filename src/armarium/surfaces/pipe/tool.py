@@ -9,12 +9,12 @@ import orjson
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.settings import LimitSettings, PipeSettings
 from armarium.foundation.tools import Call, Relayed, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.pipe.runner import PipeRun
-from armarium.surfaces.pipe.spec import PIPE_TOOL, PipeLimits, parse_spec
+from armarium.surfaces.pipe.spec import PIPE_TOOL, parse_spec
 
 _DESCRIPTION = """\
 Run several tools in one call. Steps run in order; a step's result can feed the next.
@@ -63,7 +63,7 @@ _OUTPUT: Json = {
 }
 
 
-def pipe_tool(limits: PipeLimits, call_limits: LimitSettings) -> ToolSpec:
+def pipe_tool(limits: PipeSettings, call_limits: LimitSettings) -> ToolSpec:
     """The tool, with these limits. Each step is a call of its own: it passes the same checks and is recorded."""
 
     async def run(call: Call, arguments: Mapping[str, Any]) -> Json | Relayed:
