@@ -99,9 +99,10 @@ def test_questions_without_anything_relevant_are_left_out(judged_set: Path) -> N
     assert [name for name, _ in read_judged_set(judged_set, limit=1).queries] == ["1"]
 
 
-def test_a_set_of_programs_is_a_set_for_the_code_index(tmp_path: Path) -> None:
+async def test_a_set_of_programs_is_a_set_for_the_code_index(tmp_path: Path) -> None:
     write(tmp_path, "1\ta\t1\n", [{"id": "a", "title": "", "text": "def f(x):\n    return x\n"}])
-    assert read_judged_set(tmp_path).kind == "code"
+    judged = read_judged_set(tmp_path)
+    assert (await evaluate(judged, LetterEmbedder())).index == "code"
 
 
 def test_only_a_new_line_ends_a_line_of_a_set(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.query.search import Filters, ModelGuards
 from armarium.capabilities.corpus.service import Corpus
+from armarium.capabilities.corpus.settings import RerankSettings
 from armarium.foundation.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
 from armarium.providers.local.embedder import LocalEmbedder
@@ -111,8 +112,8 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_too(
     corpus: OpenCorpus, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reranker = DeadReranker()
-    monkeypatch.setattr("armarium.capabilities.corpus.model_choice._reranker", lambda settings: reranker)
-    async with corpus.opened("none") as service:
+    monkeypatch.setattr("armarium.capabilities.corpus.model_choice.CohereReranker", lambda client, model: reranker)
+    async with corpus.opened("none", rerank=RerankSettings(base_url="http://127.0.0.1:1")) as service:
         for _ in range(8):
             assert await lexical_only(service) is None
         assert reranker.asked == 3

@@ -22,7 +22,7 @@ def extracted(name: str, data: bytes) -> ExtractedText:
     ("name", "structure", "language"),
     [
         ("a.py", "code", "python"),
-        ("a.lua", "code", None),
+        ("a.lua", "code", "lua"),
         ("a.md", "markdown", None),
         ("a.txt", "plain", None),
         ("a.json", "plain", None),
