@@ -16,6 +16,7 @@ from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import staged_directory
@@ -102,7 +103,7 @@ def _copy_directory(
     parent, _, name = landing.rpartition("/")
     with errors_at(source, escape_name(path)):
         top_fd = source.confined.open_directory(path)
-    with targets.closed_after(top_fd), errors_at(target, escape_name(destination)):
+    with closed_after(top_fd), errors_at(target, escape_name(destination)):
         job = trees.CopyJob(source, top_fd, path, target, landing, whole=False)
         done = targets.in_directory(target, parent, lambda fd: _stage_and_put(job, fd, name, context), make=True)
     return Transferred(destination, True, done.bytes, done.files, done.skipped)

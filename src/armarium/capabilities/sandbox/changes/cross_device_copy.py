@@ -17,6 +17,7 @@ from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict, destin
 from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import remove_if_stale, staged_directory, staged_file
@@ -79,7 +80,7 @@ def _move_file(move: Move, target_fd: int, new_name: str) -> Transferred:
             if locked:
                 held.enter_context(lock)
             with errors_at(source, move.from_shown, what="source file"):
-                fd = held.enter_context(targets.closed_after(os.open(entry.name, targets.READ, dir_fd=entry.dir_fd)))
+                fd = held.enter_context(closed_after(os.open(entry.name, targets.READ, dir_fd=entry.dir_fd)))
                 status = os.fstat(fd)
                 targets.require_match(targets.Version(fd, status), move.from_shown, move.context)
             new = held.enter_context(staged_file(target_fd, 0o600))

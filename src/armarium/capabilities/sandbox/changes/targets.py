@@ -14,6 +14,7 @@ from armarium.capabilities.sandbox.reads.file_content import digest
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.errors import IsADirectory, NotARegularFile
@@ -34,15 +35,6 @@ class ChangeContext:
     """The hash that the file must have; None if any content will do."""
     locks: DirectoryLocks
     cancellation: Cancellation
-
-
-@contextmanager
-def closed_after(fd: int) -> Generator[int]:
-    """The descriptor, closed at the end of the block."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def opened_directory(dir_fd: int, name: str) -> AbstractContextManager[int]:

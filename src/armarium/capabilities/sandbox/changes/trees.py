@@ -11,11 +11,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from armarium.capabilities.sandbox.changes.content import copy_content, copy_owner_and_mode, keep_attributes
-from armarium.capabilities.sandbox.changes.targets import READ, ChangeContext, State, closed_after, state_of, status_at
+from armarium.capabilities.sandbox.changes.targets import READ, ChangeContext, State, state_of, status_at
 from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
 from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import new_staged_name

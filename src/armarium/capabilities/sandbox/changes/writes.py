@@ -18,6 +18,7 @@ from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, Pe
 from armarium.capabilities.sandbox.patch.patcher import PatchedContent, apply_patch
 from armarium.capabilities.sandbox.reads.file_content import human_size, pread_all
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.directory_locks import DirectoryLocks
 from armarium.foundation.files.staged_entries import Staged, staged_file
 
@@ -177,14 +178,12 @@ def _append_to_existing(target: Target, content: bytes, context: ChangeContext) 
             if not same_state(target.status(), before.status) and conditional:
                 with targets.version_at(target.dir_fd, target.name) as now:
                     require_match(now, target.shown, context)
-            with targets.closed_after(os.open(target.name, _APPEND, dir_fd=target.dir_fd)) as fd:
+            with closed_after(os.open(target.name, _APPEND, dir_fd=target.dir_fd)) as fd:
                 size = _extend(fd, content)
             if size > _MAX_HASHED_APPEND_BYTES:
                 return None
             try:
-                reading = opened.enter_context(
-                    targets.closed_after(os.open(target.name, targets.READ, dir_fd=target.dir_fd))
-                )
+                reading = opened.enter_context(closed_after(os.open(target.name, targets.READ, dir_fd=target.dir_fd)))
             except OSError:
                 return None
         # Another append may follow before these bytes are hashed.
