@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from armarium import __version__
+from armarium.foundation.access import Access
 from armarium.foundation.events import Events
-from armarium.foundation.routes import Route
+from armarium.foundation.known_files import FileKnowledge
+from armarium.foundation.routes import RawFiles, Route
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolProvider, ToolSpec
 from armarium.retrieval.sources import Sources
@@ -26,8 +28,12 @@ class Facilities:
     """The server's metrics; a capability adds its own."""
     private_paths: Sequence[Path] = ()
     """The server's own files, such as the state directory and the token. No capability may show them to a caller."""
+    credential_patterns: Sequence[str] = ()
+    """Patterns of files whose content no capability may show, in the syntax of `PathRules`."""
     max_body_bytes: int | None = None
     """The largest request body that reaches a tool; None means unlimited."""
+    address: str | None = None
+    """The URL at which programs on this machine reach the server, without a path; None if it does not serve HTTP."""
     sources: Sources = field(default_factory=Sources)
     """The search sources of this server. A capability with searchable content registers it here."""
 
@@ -44,14 +50,22 @@ class Capability:
     """Its JSON API. A tool that only a route names is not offered over MCP."""
     tool_provider: ToolProvider | None = None
     """Supplies tools that change while the server runs. A fixed tool hides a provided one of the same name."""
+    access: Access | None = None
+    """Who may use it. None: every caller whose key permits the capability."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether it can serve calls now. `/health` calls it, so it must not block."""
+    raw_files: RawFiles | None = None
+    """The tools for the bytes of its files. They are not offered over MCP."""
+    knowledge: FileKnowledge | None = None
+    """What it knows about files."""
 
     @property
     def every_tool(self) -> Sequence[ToolSpec]:
         """All tools that can be called: those offered over MCP, and those that only a route names."""
         offered = {tool.name: tool for tool in self.tools}
         behind_routes = {route.tool.name: route.tool for route in self.routes}
+        if self.raw_files is not None:
+            behind_routes |= {tool.name: tool for tool in self.raw_files.tools}
         return [*offered.values(), *(tool for name, tool in behind_routes.items() if name not in offered)]
 
 

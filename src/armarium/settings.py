@@ -18,3 +18,10 @@ def configured(settings: CoreSettings) -> list[tuple[Manifest, Any]]:
     """The capabilities that have a section in the settings, with their sections."""
     sections = [(manifest, getattr(settings, manifest.name, None)) for manifest in MANIFESTS]
     return [(manifest, section) for manifest, section in sections if section is not None]
+
+
+def text_destinations(settings: CoreSettings) -> list[tuple[str, str]]:
+    """The addresses to which a server with these settings sends text, each with the purpose."""
+    found = [each for manifest, section in configured(settings) for each in manifest.destinations(section)]
+    endpoint = settings.telemetry.otlp_endpoint
+    return found + ([(endpoint, "traces")] if endpoint else [])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import Field, model_validator
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.settings import CoreSettings, Section, SessionSettings
@@ -29,8 +31,22 @@ class Ledger(Section):
     """A section that only its file may fill."""
 
     from_file_only: ClassVar[bool] = True
-    known_as: ClassVar[str | None] = "books.ledger"
+    known_as: ClassVar[Mapping[str, str]] = {"books.ledger": "", "books.pens": "pens"}
     ink: str = "blue"
+    pens: dict[str, int] = Field(default_factory=dict)
+    pages: Ledger.Pages | None = None
+
+    class Pages(Section):
+        """A section in it."""
+
+        known_as: ClassVar[Mapping[str, str]] = {}
+        first: int = 1
+
+        @model_validator(mode="after")
+        def _not_the_thirteenth(self) -> Ledger.Pages:
+            if self.first == 13:
+                raise ValueError("no page thirteen")
+            return self
 
 
 class Settings(CoreSettings):
@@ -53,6 +69,31 @@ def complaint(**sources: Any) -> ConfigError:
         loaded(**sources)
     assert mistake.value.code == "CONFIG_INVALID"
     return mistake.value
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "books: {ledger: {ink: red, pages: {first: 2}}, pens: {1: 3}}",
+        "books.ledger: {ink: red, pages: {first: 2}}\nbooks.pens: {1: 3}",
+        "{books.ledger.ink: red, books.pens.1: 3, ledger: {pages: {first: 2}}}",
+    ],
+)
+def test_a_section_may_have_the_names_of_other_documents(tmp_path: Path, yaml: str) -> None:
+    settings = loaded(yaml, tmp_path)
+    assert settings.ledger == Ledger(ink="red", pages=Ledger.Pages(first=2), pens={"1": 3})
+    assert settings.renamed.items() >= {"books.ledger.ink": "ledger.ink", "books.pens.1": "ledger.pens.1"}.items()
+
+
+def test_an_empty_section_under_another_name_says_nothing(tmp_path: Path) -> None:
+    settings = loaded("books: {ledger: }", tmp_path)
+    assert settings.ledger is None
+    assert settings.renamed == {}
+
+
+@pytest.mark.parametrize("setting", ["metrics_groups", "audit_groups"])
+def test_no_groups_at_all_is_an_error_because_it_could_mean_everybody(setting: str) -> None:
+    assert "at least 1" in complaint(flags={f"security.{setting}": []}).message
 
 
 def test_without_a_file_everything_has_its_default() -> None:
@@ -121,7 +162,19 @@ def test_durations_are_written_back_as_a_person_would(seconds: float | None, wri
         ("colours: {wal: red}", "unknown setting `colours.wal`", "did you mean `wall`?"),
         ("colours: {shades: [{nam: x}]}", "`colours.shades.0.name` is required", None),
         ("colours: {shades: [{name: x, dept: 1}]}", "unknown setting `colours.shades.0.dept`", "did you mean `depth`?"),
-        ("books: {ledger: {ink: red}}", "unknown setting `books`", "`books.ledger.NAME` is `ledger.NAME` here"),
+        ("books: {shelf: 1}", "unknown setting `books.shelf`", "known here: books.ledger, books.pens"),
+        ("books: {ledger: {inc: red}}", "unknown setting `books.ledger.inc`", "did you mean `ink`?"),
+        ("books: {ledger: {ink: [1]}}", "`books.ledger.ink`: Input should be a valid string", None),
+        ("books.pens.blue: much", "`books.pens.blue`: Input should be a valid integer", None),
+        ("books: {ledger: {pages: {first: 13}}}", "`books.ledger.pages`: no page thirteen", None),
+        ("books: {ledger: 5}", "`books.ledger`", None),
+        ("books: 5", "`books` is a section", None),
+        (
+            "{ledger: {ink: red}, books: {ledger: {ink: blue}}}",
+            "`ledger.ink` and `books.ledger.ink` are",
+            "remove one of them",
+        ),
+        ("{ledger: {inc: red}, books: {pens: {a: 1}}}", "unknown setting `ledger.inc`", "did you mean `ink`?"),
         ("audit: {zzz: 1}", "unknown setting `audit.zzz`", "known here: file, enabled, retention_days"),
         ("server: {port: 70000}", "`server.port`: Input should be less than or equal to 65535", None),
         ("server: {port: many}", "`server.port`: Input should be a valid integer", None),

@@ -100,3 +100,8 @@ def test_a_public_event_is_for_its_groups_or_for_everybody(groups: frozenset[str
 def test_a_public_event_has_a_plain_name(name: str) -> None:
     with pytest.raises(ValueError, match="name of an event"):
         PublicEvent(name, {})
+
+
+def test_the_local_owner_receives_events_of_every_group() -> None:
+    owner = Principal("owner", (), "", is_owner=True)
+    assert PublicEvent("example", {}, frozenset({"staff"})).is_for(owner)

@@ -18,6 +18,7 @@ ADA = Principal("ada", ("engines",), key_hash("ada's key"))
 BABBAGE = Principal("babbage", (), key_hash("babbage's key"))
 
 
+@pytest.mark.contract("S6.1-1")
 def test_a_key_is_known_by_its_sha256() -> None:
     assert key_hash("schlüssel") == hashlib.sha256("schlüssel".encode()).hexdigest()
 

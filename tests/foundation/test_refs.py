@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +29,14 @@ def test_a_reference_is_written_as_an_address(ref: FileRef, written: str) -> Non
 
 @given(REFS)
 def test_a_reference_has_everything_about_the_file(ref: FileRef) -> None:
-    scheme, _, rest = str(ref).partition("://")
-    space, _, path = rest.partition("/")
-    assert FileRef(scheme, *(unquote(part, errors="surrogateescape") for part in (space, path))) == ref
+    assert FileRef.parse(str(ref)) == (ref if ref.path else None)
+
+
+@pytest.mark.parametrize("text", ["", "a.md", "root:/w/a", "root://w", "root://w/", "://w/a", "/etc/passwd"])
+def test_other_text_is_no_reference(text: str) -> None:
+    assert FileRef.parse(text) is None
+
+
+def test_the_name_of_a_file_is_the_end_of_its_path() -> None:
+    assert FileRef("root", "w", "src/a.py").name == "a.py"
+    assert FileRef("root", "w", "src/").name == "src"

@@ -41,14 +41,16 @@ def silent_collector() -> Generator[str]:
 
 
 @contextmanager
-def collector() -> Generator[tuple[str, list[bytes]]]:
-    """Takes what it is sent."""
+def collector(redirect_to: str | None = None) -> Generator[tuple[str, list[bytes]]]:
+    """Takes what it is sent, or asks for it to be sent elsewhere."""
     bodies: list[bytes] = []
 
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
+            self.send_response(307 if redirect_to else 200)
+            if redirect_to:
+                self.send_header("location", redirect_to)
             self.send_header("content-length", "0")
             self.end_headers()
 
@@ -81,9 +83,9 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def serving(config: Path, endpoint: str) -> ServerProcess:
+def serving(config: Path, endpoint: str, **environ: str) -> ServerProcess:
     command = [installed_command("armarium"), "serve", "--config", str(config)]
-    return ServerProcess(command, environ={"ARMARIUM_TELEMETRY__OTLP_ENDPOINT": endpoint})
+    return ServerProcess(command, environ={"ARMARIUM_TELEMETRY__OTLP_ENDPOINT": endpoint, **environ})
 
 
 @pytest.mark.alone
@@ -120,3 +122,14 @@ def test_the_last_traces_of_a_server_that_is_stopped_reach_the_collector(config:
         assert httpx.post(f"{server.url}/mcp", json=GREETING, headers=HEADERS).status_code == 200
         assert server.stop() == 0
         assert any(b"initialize" in body for body in bodies)
+
+
+def test_traces_for_this_machine_neither_take_a_proxy_nor_follow_a_redirect(config: Path) -> None:
+    """`network: off` permits a collector here, so nothing may lead elsewhere."""
+    with collector() as (elsewhere, received), collector(elsewhere) as (endpoint, asked):
+        proxies = {"HTTP_PROXY": elsewhere.removesuffix("/v1/traces"), "NO_PROXY": ""}
+        with serving(config, endpoint, ARMARIUM_NETWORK="off", **proxies) as server:
+            assert httpx.post(f"{server.url}/mcp", json=GREETING, headers=HEADERS, trust_env=False).status_code == 200
+            assert server.stop() == 0
+        assert asked
+        assert received == []

@@ -58,8 +58,11 @@ class CommandHost(Protocol):
         """The model of the settings of a whole server, with a section for each capability."""
         ...
 
-    def load_settings(self, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> CoreSettings:
-        """The settings in a file, by default `armarium.yaml`; raises `ConfigError` if there is none."""
+    def load_settings(
+        self, config: Path | None = None, flags: Mapping[str, Any] | None = None, *, trust: bool = False
+    ) -> CoreSettings:
+        """The settings in a file, by default `armarium.yaml`; raises `ConfigError` if there is none, or if the user
+        does not trust it. `trust`: the command line says that they do."""
         ...
 
     def section(self, settings: CoreSettings, capability: str) -> Any:

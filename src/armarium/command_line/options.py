@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,4 +22,9 @@ LogLevel = Annotated[
 
 def settings_file(config: Path | None) -> Path | None:
     """The file named by `--config`, or `armarium.yaml` if it exists."""
-    return config or (CONFIG_FILE if CONFIG_FILE.exists() else None)
+    if config is not None or not os.path.lexists(CONFIG_FILE):
+        return config
+    from armarium.command_line.trust import require_regular
+
+    require_regular(CONFIG_FILE)
+    return CONFIG_FILE

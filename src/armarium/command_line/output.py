@@ -6,10 +6,15 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.errors import ArmariumError, ConfigError
+from armarium.foundation.network import EXCLUDED, permits
+
+if TYPE_CHECKING:
+    from armarium.foundation.tools import ErrorStyle
 
 OK = 0
 FAILED = 1
@@ -22,10 +27,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-class Misuse(ArmariumError):
+class Misuse(ArmariumError, code="USAGE"):
     """The command line is invalid."""
-
-    code = "USAGE"
 
 
 def prepare_streams() -> None:
@@ -59,9 +62,38 @@ def show_json(value: Any) -> None:
     show(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", written) if at_terminal else written)
 
 
-def report(error: ArmariumError, *, as_json: bool) -> int:
-    """Print an error with its hint; return the exit code."""
-    if as_json:
+def confirm(question: str, *, default: bool, outcome: str, hint: str) -> None:
+    """Ask a question; ends the command if the answer is no. `outcome` says what the command did then."""
+    import typer
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Misuse(f"there is no terminal to ask at, so {outcome}", hint=hint)
+    try:
+        typer.confirm(question, default=default, abort=True, err=True)
+    except typer.Abort:
+        say("stopped; nothing was changed")
+        raise
+
+
+def progress_lines() -> Callable[[str, int, int], None]:
+    """Prints a line for every tenth of each phase of the work, at a terminal only."""
+    printed: dict[str, int] = {}
+
+    def show_progress(phase: str, done: int, total: int) -> None:
+        tenth = done * 10 // total
+        if sys.stderr.isatty() and printed.get(phase) != tenth:
+            printed[phase] = tenth
+            say(f"{phase}: {done} of {total}")
+
+    return show_progress
+
+
+def report(error: ArmariumError, *, as_json: bool, style: Callable[[], ErrorStyle] | None = None) -> int:
+    """Print an error with its hint; return the exit code. As JSON it is what a tool returns, in the style of the
+    capability whose command it is."""
+    if as_json and style is not None:
+        show_json(style().render(style().translate(error)))
+    elif as_json:
         body = {"code": error.code, "message": error.message, "retryable": error.retryable}
         show_json({"error": body | ({"hint": error.hint} if error.hint else {})})
     say(f"armarium: {error.message}")
@@ -89,6 +121,21 @@ def _escaped(character: str) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun, in the plural unless it is one."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def destinations_line(destinations: Iterable[tuple[str, str]]) -> str:
+    """One line with every address to which text is sent, and the purposes."""
+    used: dict[str, list[str]] = {}
+    excluded: dict[str, list[str]] = {}
+    for address, purpose in destinations:
+        purposes = used if permits(address) else excluded
+        purposes.setdefault(printable(without_credentials(address)), []).append(printable(purpose))
+    line = f"Text is sent to {_listed(used)}" if used else "Text stays on this machine."
+    return f"{line.rstrip(chr(46))}. Not used, because {EXCLUDED} them: {_listed(excluded)}" if excluded else line
+
+
+def _listed(purposes: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{address} ({', '.join(why)})" for address, why in purposes.items())
 
 
 def without_credentials(text: str) -> str:

@@ -7,14 +7,15 @@ import itertools
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, INTERRUPTED, OK, Misuse, leave_closed_pipe, prepare_streams
 from armarium.foundation.errors import ArmariumError, Internal
+from armarium.foundation.tasks import leaf_errors
 
 if TYPE_CHECKING:
     import typer
@@ -86,7 +87,7 @@ def run_to_end(work: Callable[[], object], reporter: ErrorReporter) -> int:
 
 
 def _exit_code(error: BaseException, reporter: ErrorReporter) -> int:
-    causes = [reporter.translate(each) for each in _leaf_errors(error)]
+    causes = [reporter.translate(each) for each in leaf_errors(error)]
     cause = next((each for each in causes if isinstance(each, ArmariumError)), causes[0])
     if isinstance(cause, ArmariumError):
         return reporter.report(cause)
@@ -102,12 +103,3 @@ def _exit_code(error: BaseException, reporter: ErrorReporter) -> int:
         traceback.print_exception(error)
     hint = "this is a bug in Armarium; ARMARIUM_TRACEBACK=1 prints the traceback"
     return reporter.report(Internal(f"{type(cause).__name__}: {cause}", hint=hint))
-
-
-def _leaf_errors(error: BaseException) -> Iterator[BaseException]:
-    """The errors in an exception group, or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in cast(BaseExceptionGroup[BaseException], error).exceptions:
-            yield from _leaf_errors(each)
-    else:
-        yield error

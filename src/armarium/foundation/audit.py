@@ -8,11 +8,12 @@ import re
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import make_private_directory
@@ -52,6 +53,7 @@ CREATE TABLE IF NOT EXISTS calls (
 );
 CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at);
 CREATE INDEX IF NOT EXISTS calls_by_tool ON calls (tool, id);
+CREATE INDEX IF NOT EXISTS calls_by_caller ON calls (apikey_hash, at);
 """
 
 
@@ -79,7 +81,15 @@ class CallRecord:
     cost: float = 0.0
     """What the caller was charged."""
 
+    def public_fields(self) -> dict[str, Any]:
+        """What callers may see of it: no arguments, no paths of this machine, no sessions and hashes of keys."""
+        return {name: getattr(self, name) for name in _PUBLIC}
 
+
+_PUBLIC = (
+    *("at", "call_id", "surface", "capability", "tool", "principal", "root", "path", "outcome", "code"),
+    *("duration_ms", "request_bytes", "response_bytes", "cost"),
+)
 _COLUMNS = tuple(column.name for column in fields(CallRecord))
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 our own names
 
@@ -170,29 +180,46 @@ class AuditLog:
             _log.exception("old audit records could not be removed")
 
 
+OneOrMore = str | tuple[str, ...] | None
+"""A value, or several of which one must match."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
     """Selects records; None means any."""
 
-    tool: str | None = None
-    capability: str | None = None
-    principal: str | None = None
-    root: str | None = None
+    tool: OneOrMore = None
+    capability: OneOrMore = None
+    principal: OneOrMore = None
+    root: OneOrMore = None
     path_prefix: str | None = None
     outcome: str | None = None
     code: str | None = None
     since: str | None = None
     until: str | None = None
+    status: OneOrMore = None
+    """An outcome, or the code of an error."""
+    apikey_hash: str | None = None
+    surface: OneOrMore = None
 
-    def where(self) -> tuple[str, list[str]]:
+    def of_caller_and_time(self) -> AuditFilter:
+        """Only the conditions that an index answers."""
+        return AuditFilter(apikey_hash=self.apikey_hash, since=self.since, until=self.until)
+
+    def where(self) -> tuple[str, list[str | int]]:
         """The SQL condition and its parameters."""
-        columns = ("tool", "capability", "principal", "root", "outcome", "code")
-        wanted: dict[str, str | None] = {f"{column} = ?": getattr(self, column) for column in columns}
-        wanted |= {"at >= ?": self.since, "at < ?": self.until}
+        columns = ("tool", "capability", "principal", "root", "outcome", "code", "apikey_hash", "surface")
+        wanted: list[tuple[str, OneOrMore]] = [(f"{column} = ?", getattr(self, column)) for column in columns]
+        wanted += [("? IN (outcome, code)", self.status), ("at >= ?", self.since), ("at < ?", self.until)]
         if self.path_prefix is not None:
-            wanted["path GLOB ?"] = re.sub(r"([*?\[])", r"[\1]", self.path_prefix) + "*"
-        given = {condition: value for condition, value in wanted.items() if value is not None}
-        return " AND ".join(["TRUE", *given]), list(given.values())
+            wanted.append(("path GLOB ?", re.sub(r"([*?\[])", r"[\1]", self.path_prefix) + "*"))
+        conditions, values = ["TRUE"], list[str | int]()
+        for condition, value in wanted:
+            if value is not None:
+                any_of = (value,) if isinstance(value, str) else value
+                conditions.append(f"({' OR '.join([condition] * len(any_of))})")
+                values += any_of
+        return " AND ".join(conditions), values
 
 
 def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[int, CallRecord]]:
@@ -200,6 +227,78 @@ def read_records(file: Path, wanted: AuditFilter, *, last: int) -> list[tuple[in
     condition, values = wanted.where()
     with _opened_for_reading(file) as connection:
         return _select(connection, f"{condition} ORDER BY id DESC LIMIT ?", *values, last)[::-1]
+
+
+Position = tuple[str, int]
+"""The time and the row number of a record, by which pages are ordered."""
+
+
+def read_page(
+    file: Path, wanted: AuditFilter, *, most: int, scanned: int, before: Position | None = None
+) -> tuple[list[tuple[int, CallRecord]], Position | None]:
+    """The newest `most` matching records, newest first, and where the next page begins, or None if there is none.
+
+    Reads at most `scanned` records of the caller and the time in the filter, whatever the other conditions leave of
+    them: a page can have fewer records although others follow.
+    """
+    condition, values = wanted.of_caller_and_time().where()
+    if before is not None:
+        condition, values = f"{condition} AND (at, id) < (?, ?)", [*values, *before]
+    matches, further = wanted.where()
+    ordered = f"FROM calls WHERE {condition} ORDER BY at DESC, id DESC"
+    with _opened_for_reading(file) as connection:
+        end = f"SELECT at, id {ordered} LIMIT 1 OFFSET {scanned - 1}"
+        last: Position | None = connection.execute(end, values).fetchone()
+        newest = f"(SELECT * {ordered} LIMIT {scanned})"
+        rows = _select(
+            connection, f"{matches} ORDER BY at DESC, id DESC LIMIT ?", *values, *further, most, source=newest
+        )
+    if len(rows) == most:
+        number, record = rows[-1]
+        last = (record.at, number)
+    return rows, last
+
+
+FACETS = ("tool", "capability", "surface", "principal", "root", "status")
+"""What calls are counted by. The status is the outcome or, of a failed call, its code."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """How many calls there are, by the values of each facet."""
+
+    by_facet: Mapping[str, Counter[str]]
+    calls: int
+    is_complete: bool
+    """Whether all calls that match were counted."""
+
+
+def count_by_facet(file: Path, wanted: AuditFilter, *, scanned: int) -> CallCounts:
+    """Count the matching calls among the newest `scanned` of the caller and the time in the filter."""
+    condition, values = wanted.of_caller_and_time().where()
+    matches, further = wanted.where()
+    newest = f"(SELECT * FROM calls WHERE {condition} ORDER BY at DESC, id DESC LIMIT {scanned})"  # noqa: S608 our own names
+    columns = f"{', '.join(FACETS[:-1])}, coalesce(code, outcome)"
+    counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
+    calls = 0
+    with _opened_for_reading(file) as connection:
+        grouped = f"SELECT {columns}, count(*) FROM {newest} WHERE {matches} GROUP BY {columns}"  # noqa: S608 our own names
+        for *row, number in connection.execute(grouped, [*values, *further]):
+            calls += number
+            for name, value in zip(FACETS, row, strict=True):
+                if value is not None:
+                    counts[name][value] += number
+        read = f"SELECT 1 FROM calls WHERE {condition} ORDER BY at DESC, id DESC LIMIT 1 OFFSET {scanned}"  # noqa: S608
+        is_complete = connection.execute(read, values).fetchone() is None
+    return CallCounts(counts, calls, is_complete)
+
+
+def last_calls(file: Path, apikey_hashes: Iterable[str]) -> dict[str, str]:
+    """When each of these callers called last, if they have called."""
+    with _opened_for_reading(file) as connection:
+        newest = "SELECT max(at) FROM calls WHERE apikey_hash = ?"
+        found = {each: connection.execute(newest, (each,)).fetchone()[0] for each in apikey_hashes}
+    return {each: at for each, at in found.items() if at is not None}
 
 
 def follow_records(
@@ -215,9 +314,11 @@ def follow_records(
             time.sleep(poll_s)
 
 
-def _select(connection: sqlite3.Connection, condition: str, *values: str | int) -> list[tuple[int, CallRecord]]:
+def _select(
+    connection: sqlite3.Connection, condition: str, *values: str | int, source: str = "calls"
+) -> list[tuple[int, CallRecord]]:
     columns = ", ".join(_COLUMNS if _has_costs(connection) else _COLUMNS[: _COLUMNS.index("cost")])
-    rows = connection.execute(f"SELECT id, {columns} FROM calls WHERE {condition}", values)  # noqa: S608 our own names
+    rows = connection.execute(f"SELECT id, {columns} FROM {source} WHERE {condition}", values)  # noqa: S608 our own names
     return [(number, CallRecord(*row)) for number, *row in rows]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
 from armarium.foundation.keys import KeyFile, LiveKeys
+from armarium.foundation.network import is_loopback
 from armarium.foundation.settings import CoreSettings
 
 
@@ -21,7 +23,18 @@ def open_authenticator(settings: CoreSettings) -> Authenticator:
                 hint="use auth: auto, file:<path> or keys, or listen on 127.0.0.1",
             )
         return Authenticator((), open_to_anyone=True)
-    return Authenticator(principals(settings), further=LiveKeys(settings.keys_file()).valid)
+    keys, token_file = LiveKeys(settings.keys_file()), token_path(settings)
+    if token_file is None:
+        return Authenticator(principals(settings), further=keys.valid)
+    if settings.security.auth == "auto":
+        listed = principals(settings)
+        return Authenticator(listed, further=keys.valid, owner=lambda: replace(listed[0], is_owner=True))
+    token = FileSecret("security.auth", token_file, read_token)
+    return Authenticator(
+        (),
+        further=lambda: [_owner(token.get_secret_value()), *keys.valid()],
+        owner=lambda: replace(_owner(token.get_secret_value())[1], is_owner=True),
+    )
 
 
 def principals(settings: CoreSettings) -> list[Principal]:
@@ -39,8 +52,13 @@ def principals(settings: CoreSettings) -> list[Principal]:
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
+    return [_owner(token)[1]]
+
+
+def _owner(token: str) -> tuple[str, Principal]:
     # In no group: client files carry this token, so it must not administer anything.
-    return [Principal("owner", (), key_hash(token))]
+    sha256 = key_hash(token)
+    return sha256, Principal("owner", (), sha256)
 
 
 def token_path(settings: CoreSettings) -> Path | None:
@@ -50,11 +68,3 @@ def token_path(settings: CoreSettings) -> Path | None:
     if settings.security.auth.startswith("file:"):
         return Path(os.path.expanduser(settings.security.auth.removeprefix("file:")))
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

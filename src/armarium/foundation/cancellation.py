@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from armarium.foundation.run_slots import yield_slot
 
-_PROGRESS_INTERVAL_S = 0.25
+PROGRESS_INTERVAL_S = 0.25
 
 ProgressListener = Callable[[float, float | None, str | None], None]
 """Receives the progress so far, the total if it is known, and a message if there is one."""
@@ -23,7 +23,7 @@ class Cancellation:
     def __init__(self, listener: ProgressListener | None = None) -> None:
         self._cancelled = False
         self._listener = listener
-        self._next_report = time.monotonic() + _PROGRESS_INTERVAL_S
+        self._next_report = time.monotonic() + PROGRESS_INTERVAL_S
 
     def cancel(self) -> None:
         """Stop the work at its next checkpoint. Thread-safe."""
@@ -35,7 +35,7 @@ class Cancellation:
             raise Stopped
         yield_slot()
         if self._listener is not None and (now := time.monotonic()) >= self._next_report:
-            self._next_report = now + _PROGRESS_INTERVAL_S
+            self._next_report = now + PROGRESS_INTERVAL_S
             self._listener(done, None, None)
 
     @property

@@ -19,6 +19,20 @@ class ArmariumError(Exception):
     http_status: ClassVar[int | None] = None
     """The status over plain HTTP. By default 403 for a denial, 503 if it is retryable, and 500 otherwise."""
 
+    def __init_subclass__(
+        cls,
+        *,
+        code: str | None = None,
+        retryable: bool | None = None,
+        security: bool | None = None,
+        http_status: int | None = None,
+    ) -> None:
+        """What an error is, as keywords of its class. What is not named is as in its base."""
+        traits = {"code": code, "retryable": retryable, "security": security, "http_status": http_status}
+        for name, value in traits.items():
+            if value is not None:
+                setattr(cls, name, value)
+
     def __init__(
         self, message: str, *, hint: str | None = None, private: Mapping[str, Any] | None = None, **details: Any
     ) -> None:
@@ -69,16 +83,12 @@ class ArmariumError(Exception):
         return copy.with_traceback(self.__traceback__)
 
 
-class Internal(ArmariumError):
+class Internal(ArmariumError, code="INTERNAL"):
     """An unexpected failure inside the server. The id identifies the log entry with the details."""
 
-    code = "INTERNAL"
 
-
-class InvalidArgument(ArmariumError):
+class InvalidArgument(ArmariumError, code="INVALID_ARGUMENT", http_status=400):
     """An argument is missing, has the wrong type or contradicts another."""
-
-    code, http_status = "INVALID_ARGUMENT", 400
 
 
 class MissingArgument(InvalidArgument):
@@ -89,67 +99,45 @@ class ArgumentOutOfRange(InvalidArgument):
     """A number, a string or a list is smaller or larger than allowed."""
 
 
-class UnknownTool(ArmariumError):
+class UnknownTool(ArmariumError, code="UNKNOWN_TOOL", http_status=404):
     """There is no tool of that name."""
 
-    code, http_status = "UNKNOWN_TOOL", 404
 
-
-class ToolFailed(ArmariumError):
+class ToolFailed(ArmariumError, code="TOOL_FAILED"):
     """A remote tool reported a failure. Its result, passed on unchanged, has the reason."""
 
-    code = "TOOL_FAILED"
 
-
-class TooManyCalls(ArmariumError):
+class TooManyCalls(ArmariumError, code="TOO_MANY_CALLS", retryable=True, http_status=429):
     """The caller has too many calls, or too many bytes of results, in flight. The same call can succeed later."""
 
-    code, retryable, http_status = "TOO_MANY_CALLS", True, 429
 
-
-class ResponseTooLarge(ArmariumError):
+class ResponseTooLarge(ArmariumError, code="RESPONSE_TOO_LARGE", http_status=400):
     """The encoded result exceeds the size limit. Changes made by the call persist."""
 
-    code, http_status = "RESPONSE_TOO_LARGE", 400
 
-
-class NotPermitted(ArmariumError):
+class NotPermitted(ArmariumError, code="NOT_PERMITTED", security=True, http_status=403):
     """The caller's key does not permit this: another capability, or a change with a read-only key."""
 
-    code, security, http_status = "NOT_PERMITTED", True, 403
+
+class NotInGroup(ArmariumError, code="GROUP_REQUIRED", security=True, http_status=403):
+    """The caller is in none of the groups whose members may do this."""
 
 
-class NotInGroup(ArmariumError):
-    """The caller is in none of the groups that are allowed to do this."""
-
-    code, security, http_status = "GROUP_REQUIRED", True, 403
-
-
-class DeadlineExceeded(ArmariumError):
+class DeadlineExceeded(ArmariumError, code="DEADLINE_EXCEEDED", http_status=504):
     """The call exceeded its deadline. Changes made by then persist."""
 
-    code, http_status = "DEADLINE_EXCEEDED", 504
 
-
-class Cancelled(ArmariumError):
+class Cancelled(ArmariumError, code="CANCELLED", http_status=503):
     """The caller cancelled the call or disconnected. Changes made by then persist."""
 
-    code, http_status = "CANCELLED", 503
 
-
-class ConfigError(ArmariumError):
+class ConfigError(ArmariumError, code="CONFIG_INVALID"):
     """The settings are invalid; the server does not start."""
 
-    code = "CONFIG_INVALID"
 
-
-class BindFailed(ConfigError):
+class BindFailed(ConfigError, code="BIND_FAILED"):
     """The server cannot listen on the configured address."""
 
-    code = "BIND_FAILED"
 
-
-class TlsConfigInvalid(ConfigError):
+class TlsConfigInvalid(ConfigError, code="TLS_CONFIG_INVALID"):
     """The TLS certificate or its key is unusable."""
-
-    code = "TLS_CONFIG_INVALID"

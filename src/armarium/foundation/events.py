@@ -74,7 +74,9 @@ class PublicEvent:
     data: dict[str, Any]
     """JSON."""
     groups: frozenset[str] | None = None
-    """Only callers in one of these groups receive it; None means all callers."""
+    """Only callers in one of these groups receive it, and the local owner; None means all callers."""
+    capability: str | None = None
+    """The capability that it is about. Only callers who may read there receive it."""
 
     def __post_init__(self) -> None:
         if _PUBLIC_NAME.fullmatch(self.name) is None:
@@ -82,7 +84,7 @@ class PublicEvent:
 
     def is_for(self, principal: Principal) -> bool:
         """Whether the caller may receive it."""
-        return self.groups is None or not self.groups.isdisjoint(principal.groups)
+        return self.groups is None or principal.is_owner or not self.groups.isdisjoint(principal.groups)
 
 
 class Events:

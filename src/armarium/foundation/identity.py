@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.files.state_files import fresh_file, make_private_directory
+from armarium.foundation.files.state_files import create_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +28,8 @@ class Principal:
     """The rate limit of this caller instead of the server's."""
     calls_in_flight: int | None = None
     """The concurrent calls of this caller instead of the server's limit."""
-
-    @property
-    def is_unrestricted(self) -> bool:
-        """Whether the key permits every tool."""
-        return self.capabilities is None and not self.read_only
+    is_owner: bool = False
+    """Whether it is the user who runs the program, whom no group restricts: they can read its files without it."""
 
 
 def key_hash(key: str) -> str:
@@ -43,8 +38,8 @@ def key_hash(key: str) -> str:
 
 
 ANYONE = Principal("anonymous", (), key_hash(""))
-LOCAL = Principal("local", (), key_hash(""))
-"""The user whose process talks to the server over stdio."""
+LOCAL = Principal("local", (), key_hash(""), is_owner=True)
+"""The user who runs a command, or whose process talks to the server over stdio."""
 
 
 class Authenticator:
@@ -56,15 +51,27 @@ class Authenticator:
         *,
         open_to_anyone: bool = False,
         further: Callable[[], Sequence[tuple[str, Principal]]] = lambda: (),
+        owner: Callable[[], Principal] = lambda: LOCAL,
     ) -> None:
         self._principals = [(principal.apikey_hash, principal) for principal in principals]
-        self._open_to_anyone = open_to_anyone
+        self.is_open = open_to_anyone
+        """Whether everyone may call without a key."""
+        self.owner = owner
+        """The user who runs the server, for those who have proved to be that user."""
         self._further = further
         """Keys that change while the server runs, as hashes with their principals."""
 
+    def knows(self, principal: Principal) -> bool:
+        """Whether a key of this principal is still valid."""
+        if self.is_open:
+            return principal is ANYONE
+        return principal == self.owner() or any(
+            principal == known for _, known in (*self._principals, *self._further())
+        )
+
     def identify(self, key: str | None) -> Principal | None:
         """The principal, or None if the key is missing or wrong."""
-        if self._open_to_anyone:
+        if self.is_open:
             return ANYONE
         if key is None:
             return None
@@ -95,11 +102,7 @@ def ensure_token(path: Path) -> str:
     try:
         # An existing token does not require a writable directory.
         if not path.exists():
-            make_private_directory(path.parent)
-            token = f"{secrets.token_urlsafe(32)}\n".encode()
-            # link() does not replace: if several processes start at once, all of them read the same token.
-            with fresh_file(path, token) as fresh, suppress(FileExistsError):
-                os.link(fresh, path)
+            create_once(path, f"{secrets.token_urlsafe(32)}\n".encode())
     except OSError as error:
         raise ConfigError(
             f"cannot store a token in {path.parent}: {error.strerror}",

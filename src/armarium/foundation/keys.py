@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from armarium.foundation.errors import ArmariumError, ConfigError
-from armarium.foundation.files.state_files import make_private_directory, replace_file
+from armarium.foundation.files.state_files import exclusive_lock, file_version, make_private_directory, replace_file
 from armarium.foundation.identity import Principal, key_hash
 
 PREFIX = "arm_"
@@ -35,16 +34,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class UnknownKey(ArmariumError):
+class UnknownKey(ArmariumError, code="KEY_NOT_FOUND"):
     """There is no key of that name."""
 
-    code = "KEY_NOT_FOUND"
 
-
-class KeyExists(ArmariumError):
+class KeyExists(ArmariumError, code="KEY_EXISTS"):
     """There is a key of that name already."""
-
-    code = "KEY_EXISTS"
 
 
 class StoredKey(BaseModel):
@@ -65,7 +60,7 @@ class StoredKey(BaseModel):
     """`read` permits only tools that change nothing."""
     expires_at: AwareDatetime | None = None
     rotated_at: AwareDatetime | None = None
-    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Rate limit of this key instead of the server's."""
     calls_in_flight: Annotated[int, Field(gt=0)] | None = None
     """Concurrent calls of this key instead of the server's limit."""
@@ -122,7 +117,10 @@ class KeyFile:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise ConfigError(f"cannot read the keys in {self._path}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot read the keys in {self._path}: {error.strerror}",
+                hint="let this user read the file, or set `state_dir` to a directory where they can",
+            ) from error
         if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(
                 f"the keys in {self._path} can be changed by other users",
@@ -180,17 +178,13 @@ class KeyFile:
     def _changing(self) -> Generator[dict[str, StoredKey]]:
         try:
             make_private_directory(self._path.parent)
-            lock = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            with exclusive_lock(self._path.parent):
+                keys = {key.name: key for key in self.read()}
+                yield keys
+                contents = _Contents(keys=[keys[name] for name in sorted(keys)])
+                replace_file(self._path, contents.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
         except OSError as error:
             raise ConfigError(f"cannot store keys in {self._path.parent}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            keys = {key.name: key for key in self.read()}
-            yield keys
-            contents = _Contents(keys=[keys[name] for name in sorted(keys)])
-            replace_file(self._path, contents.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
-        finally:
-            os.close(lock)
 
 
 class LiveKeys:
@@ -203,12 +197,12 @@ class LiveKeys:
         self._path = path
         self._file = KeyFile(path, now=now)
         self._now = now
-        self._read_at = self._state()
+        self._read_at = file_version(self._path)
         self._keys = self._file.read()
 
     def valid(self) -> list[tuple[str, Principal]]:
         """The hash of every secret that is valid now, with its principal."""
-        if (state := self._state()) != self._read_at:
+        if (state := file_version(self._path)) != self._read_at:
             # Noted first: if the file changes again while it is read, the next call reads it again.
             self._read_at = state
             try:
@@ -218,13 +212,6 @@ class LiveKeys:
                 _log.error("the keys cannot be read; nobody can call with one", extra={"error": error.message})
         now = self._now()
         return [(sha256, key.principal) for key in self._keys for sha256 in key.valid_hashes(now)]
-
-    def _state(self) -> tuple[int, int, int] | None:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _new_secret() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from armarium.foundation.errors import ArmariumError
 
@@ -18,21 +18,15 @@ class _Bucket:
     filled_at: float
 
 
+@dataclass(slots=True, eq=False)
 class RateLimit:
     """Allows each caller `burst` calls at once, and `calls_per_second` on average."""
 
-    def __init__(
-        self,
-        calls_per_second: float,
-        burst: int,
-        refusal: type[ArmariumError],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._refusal = refusal
-        self._rate = calls_per_second
-        self._burst = burst
-        self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+    calls_per_second: float
+    burst: int
+    refusal: type[ArmariumError]
+    clock: Callable[[], float] = time.monotonic
+    _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket], init=False)
 
     def take(self, caller: str) -> None:
         """Count a call. Raise if it exceeds the limit; the error has the time to wait."""
@@ -40,14 +34,14 @@ class RateLimit:
 
     def reserve(self, caller: str, max_wait_s: float) -> float:
         """Count a call and return how many seconds it must wait. Raise if that is more than `max_wait_s`."""
-        now = self._clock()
+        now = self.clock()
         bucket = self._buckets.get(caller) or self._new_bucket(caller, now)
-        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.filled_at) * self._rate)
+        bucket.tokens = min(self.burst, bucket.tokens + (now - bucket.filled_at) * self.calls_per_second)
         bucket.filled_at = now
-        wait_s = max(0.0, (1 - bucket.tokens) / self._rate)
+        wait_s = max(0.0, (1 - bucket.tokens) / self.calls_per_second)
         if wait_s > max_wait_s:
             wait_ms = max(1, math.ceil(wait_s * 1000))
-            raise self._refusal("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
+            raise self.refusal("too many calls", hint=f"try again in {wait_ms} ms", retry_after_ms=wait_ms)
         bucket.tokens -= 1
         return wait_s
 
@@ -57,6 +51,6 @@ class RateLimit:
             self._buckets = {
                 other: bucket
                 for other, bucket in self._buckets.items()
-                if (now - bucket.filled_at) * self._rate < self._burst - bucket.tokens
+                if (now - bucket.filled_at) * self.calls_per_second < self.burst - bucket.tokens
             }
-        return self._buckets.setdefault(caller, _Bucket(float(self._burst), now))
+        return self._buckets.setdefault(caller, _Bucket(float(self.burst), now))

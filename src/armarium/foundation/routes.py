@@ -1,17 +1,25 @@
-"""HTTP routes of tools: method, path, and where a request has each argument."""
+"""HTTP routes of tools: method, path, and where a request has each argument; and the tools for bytes of files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from armarium.foundation.access import is_member
 from armarium.foundation.identity import Principal
+from armarium.foundation.refs import FileRef
 from armarium.foundation.tools import ToolSpec
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "body", "preset"]
+
+Identify = Callable[[str, str], Principal | None]
+"""Takes the arguments `name` and `token`."""
+
+FOR_SAVING = "application/octet-stream"
+"""The media type of files that no browser may show."""
 
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _PATH = re.compile(r"(/([a-z0-9][a-z0-9._-]*|\{[a-z_]+\}))+")
@@ -34,10 +42,21 @@ class Route:
     query: frozenset[str] = frozenset()
     whole_body: str | None = None
     """The argument that is the whole body, as any JSON. The others are in the query then."""
+    raw_body: str | None = None
+    """The argument that is the whole body, as base64, whatever its media type is. The others are in the query then."""
     presets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments that the route sets and a request cannot."""
     at_root: bool = False
     """Whether the path is relative to the root of the API, as some contracts require."""
+    identify: Identify | None = None
+    """Finds the caller by the arguments, for a route whose URLs have a token of their own. It needs no key then."""
+    is_file: bool = False
+    """Whether the response is a file: the answer of the tool has its `name` and its content as `b64`."""
+    media_type: str = FOR_SAVING
+    """Of that file. Files of the default type are for saving; a browser may show others."""
+    streams: bool = False
+    """Whether a client may ask for `text/event-stream`: the parts that the tool emits, and the answer as the last
+    event."""
     groups: frozenset[str] = frozenset()
     """Only callers in one of these groups may use the route; if empty, all callers. Other routes to the tool have their
     own rules."""
@@ -46,12 +65,11 @@ class Route:
         if _PATH.fullmatch(self.path) is None:
             raise ValueError(f"{self.path} is not a path of a route")
         named = [*_NAME_IN_PATH.findall(self.path), *self.query, *self.presets]
-        if self.whole_body is not None:
-            named.append(self.whole_body)
+        named += [each for each in (self.whole_body, self.raw_body) if each is not None]
         unknown = set(named) - self.arguments
         if unknown or len(set(named)) < len(named):
             raise ValueError(f"{self.method} {self.path} names arguments twice, or that {self.tool.name} does not take")
-        if not self.takes_body and (self.query or self.whole_body):
+        if not self.takes_body and (self.query or self.whole_body or self.raw_body):
             raise ValueError(f"{self.method} {self.path} takes everything from the query as it is")
 
     def path_of(self, capability: str) -> str:
@@ -60,7 +78,7 @@ class Route:
 
     def admits(self, principal: Principal) -> bool:
         """Whether the caller may use the route."""
-        return not self.groups or not self.groups.isdisjoint(principal.groups)
+        return is_member(principal, self.groups)
 
     @property
     def arguments(self) -> frozenset[str]:
@@ -82,4 +100,20 @@ class Route:
             return "path"
         if not self.takes_body or argument in self.query:
             return "query"
-        return "body" if self.whole_body in (None, argument) else "query"
+        return "body" if (self.whole_body or self.raw_body) in (None, argument) else "query"
+
+
+@dataclass(frozen=True, slots=True)
+class RawFiles:
+    """The tools that send and receive the bytes of the files which references of one scheme name."""
+
+    scheme: str
+    arguments: Callable[[FileRef], Mapping[str, str]]
+    """The arguments of the tools that name the file of a reference."""
+    send: ToolSpec
+    receive: ToolSpec | None = None
+    """None: the files cannot be uploaded."""
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        return [self.send] if self.receive is None else [self.send, self.receive]

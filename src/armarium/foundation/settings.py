@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
+
+from armarium.foundation.access import READ, WRITE, AccessRule
+from armarium.foundation.files.state_files import user_state_directory
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -17,10 +30,56 @@ class Section(BaseModel):
 
     from_file_only: ClassVar[bool] = False
     """Whether environment variables cannot set this section."""
-    known_as: ClassVar[str | None] = None
-    """The dotted name of this section in other documents. Errors about that name refer to this section."""
+    known_as: ClassVar[Mapping[str, str]] = {}
+    """Dotted names in other documents of this section ("") or of sections in it. A settings file may use them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    _renamed: Mapping[str, str] = PrivateAttr(default_factory=dict[str, str])
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Our names of the settings that the file has under other names, by those names."""
+        return self._renamed
+
+    def with_renamed(self, renamed: Mapping[str, str]) -> Self:
+        self._renamed = renamed
+        return self
+
+
+Groups = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+"""Names of groups. An empty list is an error: it would not say whether nobody is meant or everybody."""
+
+
+class RestrictedSection(Section):
+    """A section that can name the groups of callers whose members may use what it describes."""
+
+    roles: ClassVar[tuple[str, ...]] = (READ, WRITE)
+    """What `access` may name."""
+
+    groups: Groups | None = None
+    """The groups whose members may use it. By default every caller may."""
+    access: dict[str, Groups] = Field(default_factory=dict[str, Groups])
+    """Further groups by role, such as `write`. A caller must be in one of these, too, to use it in that role."""
+
+    @field_validator("access")
+    @classmethod
+    def _known_roles(cls, access: dict[str, Groups]) -> dict[str, Groups]:
+        for role in access:
+            if role not in cls.roles:
+                raise ValueError(f"unknown role {role!r}; known here: {', '.join(cls.roles)}")
+        return access
+
+    @property
+    def rule(self) -> AccessRule:
+        """The groups as a rule."""
+        return AccessRule(
+            frozenset(self.groups or ()), {role: frozenset(groups) for role, groups in self.access.items()}
+        )
+
+    def rules(self) -> Iterable[tuple[str, AccessRule]]:
+        """Every rule of the section, with what it is about: "" is the capability."""
+        return [("", self.rule)]
 
 
 def _seconds(value: object) -> object:
@@ -48,6 +107,44 @@ Duration = Annotated[
 ]
 
 
+_HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9._:-]+")
+
+
+def _network_rule(value: object) -> object:
+    if isinstance(value, bool):
+        # YAML reads a bare on or off as a boolean.
+        return "on" if value else "off"
+    if value in ("on", "off"):
+        return value
+    # A variable of the environment has the hosts as one text.
+    hosts: object = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(hosts, Sequence) or not all(map(_is_host, hosts)):  # pyright: ignore[reportUnknownArgumentType] any YAML
+        raise ValueError("expected on, off or a list of hosts such as [api.openai.com, '*.example.org']")
+    return hosts  # pyright: ignore[reportUnknownVariableType] any YAML
+
+
+def _is_host(value: object) -> bool:
+    return isinstance(value, str) and _HOST_NAME.fullmatch(value) is not None
+
+
+NetworkRule = Annotated[Literal["on", "off"] | tuple[str, ...], BeforeValidator(_network_rule)]
+
+
+class TlsSettings(Section):
+    """Encryption of HTTP. A running server uses changed files from the next connection on."""
+
+    certificate: str | None = None
+    """PEM file with the certificate, followed by its chain. Requires `key`."""
+    key: str | None = None
+    """PEM file with the private key, without a passphrase. Requires `certificate`."""
+
+    @model_validator(mode="after")
+    def _require_both(self) -> Self:
+        if (self.certificate is None) is not (self.key is None):
+            raise ValueError("a certificate requires a key, and a key a certificate")
+        return self
+
+
 class ServerSettings(Section):
     """Where the server listens and which requests it accepts."""
 
@@ -57,6 +154,14 @@ class ServerSettings(Section):
     """Port to listen on; 0 selects a free port."""
     allowed_origins: tuple[str, ...] = ()
     """Browser origins that may send requests, in addition to the server's own loopback addresses."""
+    allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]+$")], ...] = ()
+    """Host names by which clients may address the server, such as `files.example.org`, in addition to loopback names.
+    Behind a proxy, list the public name. By default, a server on a loopback address answers to loopback names only, and
+    a server on another address to every name."""
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Addresses or networks of proxies in front of the server. Only their `Forwarded`, `X-Forwarded-For` and
+    `X-Forwarded-Proto` headers count. A proxy must pass on the `Host` header."""
+    tls: TlsSettings = TlsSettings()
     max_body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
     """Maximum size of a request body in bytes. Larger requests fail with 413 before they are parsed."""
     shutdown_grace: Duration = 4.0
@@ -82,8 +187,16 @@ class SecuritySettings(Section):
     `none`: no authentication, on a loopback address only."""
     keys: tuple[KeySettings, ...] = ()
     """Callers and their keys, for `auth: keys`. `armarium keys` adds further ones, in every mode except `none`."""
-    metrics_groups: tuple[str, ...] = ("metrics", "admin")
+    hide_credentials: bool | tuple[str, ...] = True
+    """Whether to hide the content of files whose name says that they hold credentials, such as `.env` and `*.pem`, from
+    every tool. A list has further patterns in .gitignore syntax; `!` shows a file again: `!**/ca.pem`."""
+    metrics_groups: Groups = ("metrics", "admin")
     """Groups that may read `/metrics`. With `auth: none` everyone may."""
+    admin_groups: Groups = ("admin",)
+    """Groups that may manage keys, and read the settings and checks of the server, over HTTP. The gateway has its own
+    administrators: `gateway.admin_group`."""
+    audit_groups: Groups = ("admin",)
+    """Groups that may list the calls of all callers with `GET /api/audit`. Everyone may list their own."""
 
 
 class SessionSettings(Section):
@@ -99,6 +212,17 @@ class SessionSettings(Section):
     max_sessions_per_caller: int = Field(default=1000, gt=0)
     """Maximum number of sessions of one caller. A new session above the limit closes their longest idle session. If
     none is idle, the new session fails with 429. Without keys, all callers from one address count as one."""
+
+
+class ConsoleSettings(Section):
+    """The web console at `/console`."""
+
+    enabled: bool = True
+    """Whether the server offers the console."""
+    inactivity_timeout: Duration = 12 * 3600.0
+    """How long a logged-in browser may be idle before it must log in again."""
+    max_lifetime: Duration = 7 * 24 * 3600.0
+    """How long a browser stays logged in at most, even if it is in use."""
 
 
 class LimitSettings(Section):
@@ -138,6 +262,8 @@ class LimitSettings(Section):
 class PipeSettings(Section):
     """The tool `mcp_pipe`, which runs several tools in one call."""
 
+    known_as: ClassVar[Mapping[str, str]] = {"settings.mcp.tools.mcp_pipe": ""}
+
     enabled: bool = True
     """Whether the tool is offered."""
     max_steps: int = Field(default=50, gt=0, le=10_000)
@@ -147,7 +273,9 @@ class PipeSettings(Section):
     max_concurrent: int = Field(default=8, gt=0)
     """Maximum number of tools that one pipe runs at the same time."""
     max_result_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
-    """Maximum size of the results of all steps of one pipe, in characters."""
+    """Maximum size of what one pipe keeps, in characters: the results of its steps, of nested pipes and of `return`,
+    and the variables and lists that references make. Each value counts 32 characters besides its text. All references
+    together may yield eight times as much."""
 
 
 class AuditSettings(Section):
@@ -175,9 +303,14 @@ class CoreSettings(Section):
 
     state_dir: str = "~/.local/state/armarium"
     """Directory for the token, the audit log and other state."""
+    network: NetworkRule = "on"
+    """Hosts to which the server may connect: `on` for all, `off` for none, or a list such as `[api.mistral.ai]` or
+    `["*.example.org"]`. It covers hosted models, rerankers, servers behind the gateway and traces. This machine is
+    always permitted. Programs that the gateway starts, and the store's database and Redis, are not covered."""
     server: ServerSettings = ServerSettings()
     security: SecuritySettings = SecuritySettings()
     sessions: SessionSettings = SessionSettings()
+    console: ConsoleSettings = ConsoleSettings()
     limits: LimitSettings = LimitSettings()
     pipe: PipeSettings = PipeSettings()
     audit: AuditSettings = AuditSettings()
@@ -185,8 +318,8 @@ class CoreSettings(Section):
 
     def state_path(self) -> Path:
         """The state directory with `~` and XDG_STATE_HOME applied."""
-        if "state_dir" not in self.model_fields_set and (home := os.environ.get("XDG_STATE_HOME")):
-            return Path(home) / "armarium"
+        if "state_dir" not in self.model_fields_set:
+            return user_state_directory()
         return Path(self.state_dir).expanduser()
 
     def keys_file(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret, read_references
+from armarium.foundation.known_names import KnownNames
 from armarium.foundation.settings import Section
 
 _NESTING = "__"
@@ -30,10 +32,19 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> SettingsT:
-    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags, in this order."""
-    values = read_yaml(file) if file else {}
+    """Build `model` from defaults, file, `ARMARIUM_SECTION__NAME` variables and dotted flags, in this order.
+    A secret setting may be `${file:PATH}`."""
+    source = str(file) if file else "the settings"
+    sections = {name: section for name in model.model_fields if (section := _section_named(model, name)) is not None}
+    names = KnownNames.of(sections)
+    try:
+        values = names.move(read_yaml(file)) if file else {}
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error.message}", hint=error.hint) from error
     values = overridden(model, values, environ or {}, flags or {})
-    return checked(model, values, source=str(file) if file else "the settings")
+    read_references(values)
+    settings = checked(model, values, source=source, name_of=names.name_of)
+    return settings.with_renamed({other: ".".join(ours) for ours, other in names.written.items()})
 
 
 def overridden(
@@ -98,13 +109,24 @@ def read_yaml(file: Path) -> dict[str, Any]:
     return content  # pyright: ignore[reportUnknownVariableType] any YAML
 
 
-def checked(model: type[SettingsT], values: Mapping[str, Any], *, source: str) -> SettingsT:
-    """Validate `values` as `model`. The error names the first invalid setting."""
+def _dotted(place: Sequence[object]) -> str:
+    return ".".join(map(str, place))
+
+
+def checked(
+    model: type[SettingsT],
+    values: Mapping[str, Any],
+    *,
+    source: str,
+    name_of: Callable[[Sequence[object]], str] = _dotted,
+) -> SettingsT:
+    """Validate `values` as `model`. The error names the first invalid setting, as `name_of` tells it."""
     try:
         return model.model_validate(_with_empty_sections(model, values))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{source}: {_in_words(first)}", hint=_hint(model, first)) from error
+        message = _in_words(first, name_of(first["loc"]))
+        raise ConfigError(f"{source}: {message}", hint=_hint(model, first)) from error
 
 
 def _with_empty_sections(model: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,10 +142,11 @@ def _with_empty_sections(model: type[Section], values: Mapping[str, Any]) -> dic
     return filled
 
 
-def _in_words(error: ErrorDetails) -> str:
-    where = ".".join(str(step) for step in error["loc"])
+def _in_words(error: ErrorDetails, where: str) -> str:
     if error["type"] == "extra_forbidden":
         return f"unknown setting `{where}`"
+    if isinstance(error["input"], FileSecret) and error["type"] != "value_error":
+        return f"`{where}` is not a secret, so it cannot be read from a file"
     if error["type"] == "missing":
         return f"`{where}` is required"
     message = error["msg"].removeprefix("Value error, ")
@@ -134,20 +157,9 @@ def _hint(model: type[Section], error: ErrorDetails) -> str | None:
     if error["type"] != "extra_forbidden":
         return None
     *parents, unknown = error["loc"]
-    if not parents and (moved := _sections_known_as(model, str(unknown))):
-        return moved
     known = _setting_names(model, parents)
     near = difflib.get_close_matches(str(unknown), known, n=1)
     return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}"
-
-
-def _sections_known_as(model: type[Section], first: str) -> str | None:
-    """A hint for settings that other documents have below the name `first`."""
-    for name in model.model_fields:
-        section = _section_named(model, name)
-        if section is not None and section.known_as is not None and section.known_as.split(".")[0] == first:
-            return f"`{section.known_as}.NAME` is `{name}.NAME` here"
-    return None
 
 
 def _setting_names(model: type[Section], path: list[int | str]) -> list[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from pathlib import Path
 
 from armarium.foundation.errors import BindFailed, TlsConfigInvalid
+from armarium.foundation.files.state_files import file_version
+from armarium.foundation.network import is_loopback
+from armarium.foundation.settings import ServerSettings, TlsSettings
+
+_log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -33,8 +39,47 @@ def base_address(listening: socket.socket, *, tls: bool = False) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+def travels_in_clear_text(server: ServerSettings) -> bool:
+    """Whether clients on other machines can connect without encryption, as far as the settings tell."""
+    is_encrypted = server.tls.certificate is not None or bool(server.trusted_proxies)
+    return not is_encrypted and not is_loopback(server.host)
+
+
+def configured_tls(settings: TlsSettings) -> ssl.SSLContext | None:
+    """The TLS context of the settings; None if they have no certificate."""
+    if settings.certificate is None or settings.key is None:
+        return None
+    return tls_context(Path(settings.certificate).expanduser(), Path(settings.key).expanduser())
+
+
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What encrypts connections, from a certificate (with its chain) and its key, both PEM."""
+    """What encrypts connections, from a certificate (with its chain) and its key, both PEM.
+
+    Changed files apply to new connections. If they cannot be used, the previous ones stay, and the problem is logged.
+    """
+    files = certificate, key
+    current, read_at = _load_context(*files), [*map(file_version, files)]
+
+    def select_certificate(connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
+        nonlocal current, read_at
+        if (versions := [*map(file_version, files)]) != read_at:
+            # Noted first: files that change again while they are read are read again.
+            read_at = versions
+            try:
+                current = _load_context(*files)
+                _log.info("the TLS certificate was read again")
+            except TlsConfigInvalid as error:
+                _log.error(
+                    "the TLS certificate is not renewed: the files cannot be used", extra={"error": error.message}
+                )
+        connection.context = current
+
+    entry = _load_context(*files)
+    entry.sni_callback = select_certificate  # pyright: ignore[reportAttributeAccessIssue] typeshed knows sockets only
+    return entry
+
+
+def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for what, file in (("certificate", certificate), ("key", key)):
         try:

@@ -97,6 +97,8 @@ def connect(
         check_same_thread=False,
         uri=True,
     )
+    # The file may come from elsewhere: its schema must not call functions with side effects.
+    connection.execute("PRAGMA trusted_schema = OFF")
     if cache_kib is not None:
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     return connection

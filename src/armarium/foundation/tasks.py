@@ -1,8 +1,8 @@
-"""Task groups that raise a single exception as itself, and a lock for each caller."""
+"""Task groups that raise a single exception as itself, the errors in exception groups, and a lock for each caller."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
@@ -40,6 +40,15 @@ def _only_member(group: Group) -> BaseException:
         return group
     member = group.exceptions[0]
     return _only_member(cast(Group, member)) if isinstance(member, BaseExceptionGroup) else member
+
+
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    """The errors in an exception group, through any nesting, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast(Group, error).exceptions:
+            yield from leaf_errors(each)
+    else:
+        yield error
 
 
 class PerCaller:

@@ -13,6 +13,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.network import is_local
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ def export_traces(endpoint: str, service: str) -> Callable[[], None]:
     """Send the spans of every MCP request to an OpenTelemetry collector over OTLP/HTTP. The returned function sends the
     remaining ones."""
     try:
+        import requests
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -106,7 +108,11 @@ def export_traces(endpoint: str, service: str) -> Callable[[], None]:
 
     # The SDK's own shutdown waits for the collector, up to thirty seconds.
     provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_S)
+    session = requests.Session()
+    session.trust_env = not is_local(endpoint)
+    # A redirect could lead to a host that the setting `network` excludes.
+    session.max_redirects = 0
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_S, session=session)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from armarium.foundation.access import READ, WRITE, Access
+from armarium.foundation.byte_transfers import ByteTransfer
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.errors import ArmariumError, InvalidArgument
 from armarium.foundation.identity import Principal
@@ -38,6 +41,15 @@ async def _run_no_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Json, A
     raise AssertionError("only a dispatcher can run further tools")
 
 
+Emit = Callable[[str, Json], None]
+"""Sends a part of the result to a caller who follows the call: its kind and its content. Raises if the caller does
+not keep up."""
+
+
+def emit_nothing(kind: str, content: Json) -> None:
+    """For callers who do not follow the call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A tool call: its caller, and its cancellation."""
@@ -52,8 +64,18 @@ class Call:
     """Targets of a call that can have several. Each is recorded; a single one together with the call."""
     caller: str = ""
     """Identifies the caller for fair scheduling: the same for all calls of one key or, without keys, of one session."""
+    session: str | None = None
+    """The MCP session of the call, if it has one."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The `_meta` of the MCP request: what the client's application, not its model, says about the call. It has not
+    been validated."""
     run_tool: RunTool = _run_no_tool
-    """Runs another tool that this caller may use here. That is a call of its own, checked and recorded."""
+    """Runs another tool that this caller may use here. That is a call of its own, checked and recorded. What it emits
+    reaches the same caller."""
+    emit: Emit = emit_nothing
+    """Sends a part of the result before the rest is known, if the caller follows the call. The result has all of it."""
+    transfer: ByteTransfer | None = field(default=None, repr=False)
+    """The bytes of the HTTP request, for tools that send or receive files."""
 
 
 class Args(BaseModel):
@@ -132,7 +154,12 @@ Run = Callable[[Call, Mapping[str, Any]], Awaitable[Json | Relayed]]
 
 def as_json_text(result: Json) -> list[str]:
     """The result as JSON text, for clients that ignore structured content."""
-    return [orjson.dumps(result).decode()]
+    try:
+        return [orjson.dumps(result).decode()]
+    except TypeError:
+        # Servers may send integers of any size. Unpaired surrogates are an error here, too.
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return [text.encode().decode()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,13 +184,19 @@ class ToolSpec:
     output_schema: JsonSchema | None = None
     title: str | None = None
     read_only: bool = False
+    role: str = ""
+    """What groups of callers can be named for. By default `read` if it is `read_only`, otherwise `write`."""
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
     runs_tools: bool = False
     """Whether it only runs other tools, each of which is checked as a call of its own."""
+    for_every_caller: bool = False
+    """Whether every key permits it: it shows callers only what is theirs."""
     is_search: bool = False
     """Whether calls count as searches, whose concurrency is limited for each caller."""
+    question_argument: str = ""
+    """The argument with the question, if it answers questions that may refer to those in `earlier`. Threads use it."""
     content_fields: frozenset[str] = frozenset()
     """Arguments with file content. Logs and the audit log have only a fingerprint of them."""
     secret_fields: frozenset[str] = frozenset()
@@ -174,7 +207,13 @@ class ToolSpec:
     """Deadline of a call in seconds; None means the default of the settings."""
     text: Callable[[Json], list[str]] = as_json_text
     """Converts the result to text blocks, in addition to the structured content."""
+    meta: Callable[[Json], Json] | None = None
+    """Returns what programs, not models, should know about a result: its `_meta`."""
     errors: ErrorStyle = ERROR_ENVELOPE
+
+    def __post_init__(self) -> None:
+        if not self.role:
+            object.__setattr__(self, "role", READ if self.read_only else WRITE)
 
     def advertised_output(self) -> Json | None:
         """The output schema as advertised to clients: the result or, unless the contract forbids it, the error."""
@@ -212,10 +251,12 @@ class DeclaredTool(Generic[ServiceT]):
     function: Callable[[ServiceT, Call, Any], Awaitable[Any]]
     arguments: type[Args]
 
-    def bind(self, service: ServiceT) -> ToolSpec:
-        """The tool, run by this service."""
+    def bind(self, service: ServiceT, access: Access | None = None) -> ToolSpec:
+        """The tool, run by this service. With `access`, it checks its caller, whoever runs it."""
 
         async def run(call: Call, values: Mapping[str, Any]) -> Json:
+            if access is not None:
+                access.require(call.principal, self.spec)
             try:
                 arguments = self.arguments.model_validate(values)
             except ValidationError as error:
@@ -243,24 +284,29 @@ def declare_tool(
     return DeclaredTool(spec, function, arguments)
 
 
-def bind_tools(tools: Iterable[DeclaredTool[ServiceT]], service: ServiceT) -> list[ToolSpec]:
-    """All of these tools, run by this service."""
-    return [tool.bind(service) for tool in tools]
+def bind_tools(
+    tools: Iterable[DeclaredTool[ServiceT]], service: ServiceT, access: Access | None = None
+) -> list[ToolSpec]:
+    """All of these tools, run by this service, which checks `access` again."""
+    return [tool.bind(service, access) for tool in tools]
 
 
 async def _unbound(call: Call, values: Mapping[str, Any]) -> Json:
     raise AssertionError("a declared tool must be bound to a service before it can run")
 
 
-def local_tool(name: str, function: Callable[[Call, Any], Awaitable[Any]], **traits: Any) -> ToolSpec:
-    """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeResult`, for a service in a closure."""
+def local_tool(
+    name: str, function: Callable[[Call, Any], Awaitable[Any]], access: Access | None = None, **traits: Any
+) -> ToolSpec:
+    """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeResult`, for a service in a closure. With
+    `access`, it checks its caller, whoever runs it."""
 
     async def run(service: None, call: Call, args: Any) -> Any:
         return await function(call, args)
 
     run.__doc__ = inspect.getdoc(function)
     run.__annotations__ = get_type_hints(function)
-    return declare_tool(name, run, **traits).bind(None)
+    return declare_tool(name, run, **traits).bind(None, access)
 
 
 def remote_tool(name: str, description: str, input_schema: JsonSchema, forward: Run, **traits: Any) -> ToolSpec:

@@ -57,9 +57,9 @@ def test_a_list_of_twenty_thousand_patterns_is_asked_in_a_few_steps(monkeypatch:
     assert not rules.hides("dir17/y.tmp19", False)
 
 
-def test_a_later_line_overrides_an_earlier_one_however_long_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ignore, "_PATTERNS_PER_SET", 3)
-    filler = [f"filler{number}" for number in range(10)]
+def test_a_later_line_overrides_an_earlier_one_however_long_the_list() -> None:
+    # Longer than one set of compiled patterns.
+    filler = [f"filler{number}" for number in range(1500)]
     assert not IgnoreRules.from_lines(["*.c", *filler, "!keep.c", *filler]).hides("keep.c", False)
     assert IgnoreRules.from_lines(["!keep.c", *filler, "*.c", *filler]).hides("keep.c", False)
 

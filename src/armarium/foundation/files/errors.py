@@ -9,37 +9,25 @@ class FileError(ArmariumError):
     """Base class of errors about files."""
 
 
-class PathEscapesRoot(FileError):
+class PathEscapesRoot(FileError, code="PATH_ESCAPES_ROOT", security=True):
     """The path, or a link on it, leads outside the root."""
 
-    code, security = "PATH_ESCAPES_ROOT", True
 
-
-class InvalidPath(FileError):
+class InvalidPath(FileError, code="INVALID_PATH", security=True, http_status=400):
     """No file can have this path: it has a NUL byte, a name that is too long, or invalid characters."""
 
-    code, security = "INVALID_PATH", True
 
-
-class NotADirectory(FileError):
+class NotADirectory(FileError, code="NOT_A_DIRECTORY", http_status=409):
     """A directory was expected."""
 
-    code = "NOT_A_DIRECTORY"
 
-
-class IsADirectory(FileError):
+class IsADirectory(FileError, code="IS_A_DIRECTORY", http_status=409):
     """A file was expected."""
 
-    code = "IS_A_DIRECTORY"
 
-
-class NotARegularFile(FileError):
+class NotARegularFile(FileError, code="NOT_A_REGULAR_FILE", http_status=409):
     """The entry is a FIFO, socket or device, which cannot be read."""
 
-    code = "NOT_A_REGULAR_FILE"
 
-
-class InvalidPattern(FileError):
+class InvalidPattern(FileError, code="INVALID_PATTERN", http_status=400):
     """The regular expression or glob does not parse."""
-
-    code = "INVALID_PATTERN"

@@ -93,7 +93,7 @@ class _GlobSelection:
                 self._stays.add((number, index))
             elif index + 1 < len(alternative.segments):
                 self._moves.append((program.matcher(segment), (number, index + 1)))
-            if alternative.completed_after(index + 1):
+            if all(following is None for following in alternative.segments[index + 1 :]):
                 (wanted_directories if alternative.only_directories else wanted).append(segment or _EVERY_NAME)
         self._choose = _chooser(wanted, wanted_directories)
         self._named = _matcher(*wanted)

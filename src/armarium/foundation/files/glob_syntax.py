@@ -40,10 +40,6 @@ class Alternative:
     segments: tuple[Segment | None, ...]
     only_directories: bool = False
 
-    def completed_after(self, index: int) -> bool:
-        """Whether a path that matches the segments before `index` matches the pattern."""
-        return all(segment is None for segment in self.segments[index:])
-
 
 def parse_glob(pattern: str) -> list[Alternative]:
     """Expand braces, and split each alternative into segments."""

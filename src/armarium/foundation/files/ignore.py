@@ -111,13 +111,14 @@ class IgnoreRules:
 
     def hides(self, path: str, is_directory: bool) -> bool:
         """Whether the path, relative to the root, or any directory above it is hidden."""
-        return self._in_hidden_directory(path) or self.hides_entry(path, is_directory)
+        return self.in_hidden_directory(path) or self.hides_entry(path, is_directory)
 
     def hides_entry(self, path: str, is_directory: bool) -> bool:
         """Whether the path itself is hidden, if its parent directories are known to be visible."""
         return bool(self._rules.verdict(path, is_directory))
 
-    def _in_hidden_directory(self, path: str) -> bool:
+    def in_hidden_directory(self, path: str) -> bool:
+        """Whether a directory above the path is hidden."""
         parent, slash, _ = path.rpartition("/")
         if not slash:
             return False

@@ -54,11 +54,7 @@ def supported_abi() -> int:
 
 def handled_rights(abi: int) -> int:
     """All file-system rights of this version. Rights that are handled and not granted are denied."""
-    rights = _RIGHTS_OF_ABI_1
-    for since, right in _RIGHTS_SINCE_ABI.items():
-        if abi >= since:
-            rights |= right
-    return rights
+    return _RIGHTS_OF_ABI_1 | sum(right for since, right in _RIGHTS_SINCE_ABI.items() if abi >= since)
 
 
 def restrict_current_thread(read_write: Sequence[str], read_only: Sequence[str]) -> bool:

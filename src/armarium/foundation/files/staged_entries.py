@@ -11,8 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
-from typing import Self
+from contextlib import AbstractContextManager, closing, suppress
 
 from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
@@ -29,7 +28,7 @@ _PAUSE_AFTER_S = 0.005
 _PAUSE_RATIO = 4
 
 
-class Staged:
+class Staged(AbstractContextManager["Staged"]):
     """A staged entry and its open descriptor. As a context manager, it removes the entry at the end unless it was
     renamed to its final name."""
 
@@ -64,9 +63,6 @@ class Staged:
         """Remove the empty directory."""
         os.rmdir(self._name, dir_fd=self._dir_fd)
         self._placed = True
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         try:

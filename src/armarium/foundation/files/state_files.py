@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
 _OWNER_ONLY = 0o700
+
+
+def user_state_directory() -> Path:
+    """The directory of this user's own state, unless settings name another one."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return Path(home) / "armarium" if home else Path("~/.local/state/armarium").expanduser()
 
 
 def make_private_directory(directory: Path) -> None:
@@ -41,6 +48,34 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Replace a file atomically and durably."""
     with fresh_file(path, content, mode=mode) as fresh:
         os.replace(fresh, path)
+
+
+def create_once(path: Path, content: bytes) -> None:
+    """Create a private file and its directory. If several processes do so at once, all of them find the same file."""
+    make_private_directory(path.parent)
+    # link() does not replace.
+    with fresh_file(path, content) as fresh, suppress(FileExistsError):
+        os.link(fresh, path)
+
+
+def file_version(path: Path) -> tuple[int, ...] | None:
+    """A value that changes whenever the file does; None if it cannot be found."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_mode
+
+
+@contextmanager
+def exclusive_lock(directory: Path) -> Generator[None]:
+    """Let one process at a time create files in the directory."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def make_way(path: Path) -> None:

@@ -143,6 +143,37 @@ def visits(
             raise EntryFailed(path, error) from error
 
 
+def listings(top_fd: int, top_path: str, cancellation: Cancellation) -> Generator[tuple[str, list[os.DirEntry[str]]]]:
+    """The entries of every directory at and below an open one, with its path. Cheaper than `visits`: nothing but
+    directories is examined. Errors are raised as `EntryFailed`."""
+    seen, path = 0, top_path
+    with closing(Descent(top_fd)) as descent:
+        pending: list[str | None] = [""]
+        try:
+            while pending:
+                name = pending.pop()
+                if name is None:
+                    descent.leave()
+                    path = path.rpartition("/")[0]
+                    continue
+                if name:
+                    path = f"{path}/{name}" if path else name
+                    try:
+                        descent.enter(name)
+                    except (FileNotFoundError, NotADirectoryError):
+                        path = path.rpartition("/")[0]
+                        continue
+                    pending.append(None)
+                with os.scandir(descent.fd) as listing:
+                    entries = list(listing)
+                seen += len(entries)
+                cancellation.checkpoint(seen)
+                yield path, entries
+                pending += [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise EntryFailed(path, error) from error
+
+
 def _names(dir_fd: int, with_staged: bool, only_directories: bool) -> list[str]:
     """The names to visit, in reverse order."""
     if only_directories:

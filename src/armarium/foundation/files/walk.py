@@ -13,6 +13,7 @@ from armarium.foundation.cancellation import Cancellation
 from armarium.foundation.files.beneath import Identity, identity_of
 from armarium.foundation.files.confine import open_without_links
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
+from armarium.foundation.files.path_rules import PathRules
 from armarium.foundation.files.staged_names import drop_staged
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,7 +72,9 @@ class Bounds:
     gitignores: GitIgnores | None = None
     """Rules of .gitignore files above the top, to which those below are added. None: ignore .gitignore files."""
     located: str | None = None
-    """The resolved path of the top in its root, if results show another path. Ignore rules apply to it."""
+    """The resolved path of the top in its root, if results show another path. Rules apply to it."""
+    left_out: PathRules | None = None
+    """Further rules for paths to leave out."""
 
 
 @dataclass(slots=True)
@@ -189,9 +192,12 @@ class Walk:
         below = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         if self._bounds.max_depth is not None and level.depth >= self._bounds.max_depth:
             below = []
-        if self._bounds.ignore is not None or level.gitignores is not None:
-            chosen = [entry for entry in chosen if not self._hides(level, entry)]
-            below = [entry for entry in below if not self._hides(level, entry)]
+        left_out = self._bounds.left_out
+        if left_out is not None and not left_out.may_match_any(entry.name for entry in entries):
+            left_out = None
+        if self._bounds.ignore is not None or level.gitignores is not None or left_out is not None:
+            chosen = [entry for entry in chosen if not self._hides(level, entry, left_out)]
+            below = [entry for entry in below if not self._hides(level, entry, left_out)]
         steps = [entry.name for entry in chosen]
         room = _MAX_PATH_CHARS - len(self._located) - len(level.relative)
         enter = level.selection.enter
@@ -213,12 +219,14 @@ class Walk:
                 watch.checkpoint()
         return entries
 
-    def _hides(self, level: _Level, entry: os.DirEntry[str]) -> bool:
+    def _hides(self, level: _Level, entry: os.DirEntry[str], left_out: PathRules | None) -> bool:
         ignore, gitignores = self._bounds.ignore, level.gitignores
         path = self._located + level.relative + entry.name
         is_directory = entry.is_dir(follow_symlinks=False)
-        return (ignore is not None and ignore.hides_entry(path, is_directory)) or (
-            gitignores is not None and gitignores.hides_entry(path, is_directory)
+        return (
+            (ignore is not None and ignore.hides_entry(path, is_directory))
+            or (left_out is not None and left_out.match_entry(path, is_directory))
+            or (gitignores is not None and gitignores.hides_entry(path, is_directory))
         )
 
     def _is_open(self, level: _Level) -> bool:

@@ -33,3 +33,12 @@ def machine_memory_bytes() -> int:
         with suppress(OSError, ValueError), open(file) as limit:
             available = min(available, int(limit.read()))
     return available
+
+
+def resident_bytes() -> int | None:
+    """The physical memory that this process uses; None where the kernel does not tell."""
+    try:
+        with open("/proc/self/statm") as status:
+            return int(status.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

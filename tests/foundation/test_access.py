@@ -1,0 +1,96 @@
+"""Rules about groups: whom they admit, how settings name them, and mistakes in them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from armarium.foundation.access import Access, AccessRule, is_member
+from armarium.foundation.errors import ConfigError, NotInGroup, NotPermitted
+from armarium.foundation.identity import ANYONE, LOCAL, Principal
+from armarium.foundation.settings import RestrictedSection
+from armarium.foundation.settings_loader import checked
+from armarium.foundation.tools import ToolSpec, remote_tool
+
+STAFF = frozenset({"staff"})
+
+
+class Cellar(RestrictedSection):
+    """A section with roles of its own."""
+
+    roles: ClassVar[tuple[str, ...]] = ("read", "bottle")
+
+
+def caller(*groups: str, **traits: Any) -> Principal:
+    return Principal("someone", groups, "0" * 64, **traits)
+
+
+def tool(**traits: Any) -> ToolSpec:
+    async def run(call: object, arguments: object) -> dict[str, Any]:
+        return {}
+
+    return remote_tool("taste", "Taste.", {"type": "object"}, run, **traits)
+
+
+@pytest.mark.parametrize(
+    ("principal", "admitted"),
+    [(caller("staff"), True), (caller("Staff"), False), (caller(), False), (LOCAL, True), (ANYONE, False)],
+)
+def test_named_groups_admit_their_members_and_the_local_owner(principal: Principal, admitted: bool) -> None:
+    assert is_member(principal, STAFF) is admitted
+    assert is_member(principal, frozenset())
+
+
+def test_a_role_needs_its_groups_in_addition_to_those_for_every_use() -> None:
+    rule = AccessRule(STAFF, {"bottle": frozenset({"cellarers"})})
+    assert rule.admits(caller("staff"), "read")
+    assert not rule.admits(caller("staff"), "bottle")
+    assert not rule.admits(caller("cellarers"), "bottle")
+    assert rule.admits(caller("staff", "cellarers"), "read", "bottle")
+    assert rule.named_groups() == {"staff", "cellarers"}
+
+
+@pytest.mark.parametrize(
+    ("principal", "refusal"),
+    [
+        (caller("staff"), None),
+        (caller(), NotInGroup),
+        (caller("staff", read_only=True), NotPermitted),
+        (caller("staff", capabilities=frozenset({"attic"})), NotPermitted),
+        (caller("staff", capabilities=frozenset({"cellar"})), None),
+    ],
+)
+def test_a_key_and_its_groups_must_both_permit_a_tool(principal: Principal, refusal: type[Exception] | None) -> None:
+    access = Access("cellar", AccessRule(STAFF))
+    assert access.permits(principal, tool()) is (refusal is None)
+    if refusal is not None:
+        with pytest.raises(refusal) as denied:
+            access.require(principal, tool())
+        assert "staff" not in str(denied.value)
+
+
+def test_the_role_of_a_tool_follows_from_whether_it_changes_anything() -> None:
+    assert (tool(read_only=True).role, tool().role, tool(role="bottle").role) == ("read", "write", "bottle")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"access": {"drink": ["staff"]}}, "unknown role 'drink'; known here: read, bottle"),
+        ({"groups": []}, "at least 1"),
+        ({"access": {"read": []}}, "at least 1"),
+        ({"groups": [""]}, "at least 1"),
+        ({"groups": "staff"}, "groups"),
+    ],
+)
+def test_a_mistake_in_a_rule_stops_the_start(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        checked(Cellar, values, source="armarium.yaml")
+
+
+def test_a_section_that_is_printed_can_be_read_again() -> None:
+    for values in ({}, {"groups": ["staff"], "access": {"bottle": ["cellarers"]}}):
+        section = checked(Cellar, values, source="armarium.yaml")
+        assert checked(Cellar, section.model_dump(mode="json"), source="armarium.yaml") == section
+    assert list(section.rules()) == [("", AccessRule(STAFF, {"bottle": frozenset({"cellarers"})}))]
