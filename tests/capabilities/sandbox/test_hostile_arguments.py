@@ -346,7 +346,7 @@ SURROGATES = ['"\\ud800"', '"\\udfff.txt"', '"a/\\ud83d/b"', '"\\udc80\\ud800"']
 
 @pytest.mark.parametrize("tool", [tool for tool in GOOD if tool != "list_roots"])
 @pytest.mark.parametrize("surrogate", SURROGATES)
-def test_half_a_character_is_refused(roots: Box, tree: Path, tool: str, surrogate: str) -> None:
+def test_an_unpaired_surrogate_is_refused(roots: Box, tree: Path, tool: str, surrogate: str) -> None:
     before = state(roots)
     with RawSession.opened(roots.server.url) as session:
         for name in GOOD[tool]:

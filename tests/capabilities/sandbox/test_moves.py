@@ -126,7 +126,7 @@ async def test_what_changes_while_a_tree_is_carried_stays_and_is_told(
     make_tree(
         tree, {"sub/kept.txt": "k", "sub/appended.txt": "a", "sub/replaced.txt": "r", "gone.txt": "g", "d/e": "x"}
     )
-    sync = trees._sync
+    sync = trees.sync_tree
 
     def changed_meanwhile(staged_fd: int, files: int) -> None:
         with (tree / "sub/appended.txt").open("a") as file:
@@ -137,7 +137,7 @@ async def test_what_changes_while_a_tree_is_carried_stays_and_is_told(
         (tree / "gone.txt").unlink()
         sync(staged_fd, files)
 
-    monkeypatch.setattr(trees, "_sync", changed_meanwhile)
+    monkeypatch.setattr(trees, "sync_tree", changed_meanwhile)
     async with sandbox(carried, here) as tools:
         answer = await tools.move("one:tree", "two:tree")
 

@@ -113,7 +113,7 @@ def test_an_expression_for_lines_with_carriage_returns_is_compiled_only_when_one
 
 def test_cached_patterns_are_bounded_by_their_memory_and_the_last_used_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = patterns.PatternCache(max_bytes=5 * 2 * patterns.memory_for(100))
-    monkeypatch.setattr(patterns, "_cache", cache)
+    monkeypatch.setattr(patterns, "pattern_cache", cache)
     for number in range(50):
         patterns.line_pattern("first", fold=False)
         patterns.line_pattern(f"other {number}", fold=True)
@@ -124,7 +124,7 @@ def test_cached_patterns_are_bounded_by_their_memory_and_the_last_used_stay(monk
 
 
 def test_a_pattern_larger_than_the_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_cache", patterns.PatternCache(max_bytes=1000))
+    monkeypatch.setattr(patterns, "pattern_cache", patterns.PatternCache(max_bytes=1000))
     plant(tmp_path, {"a": b"needle\n"})
     assert len(lines(grepped(tmp_path, "ne+dle"))) == 1
     assert paths(globbed(tmp_path, regex="^a$")) == ["a"]
@@ -149,7 +149,7 @@ def _count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return regex.finder(pattern, **options)
 
     monkeypatch.setattr(patterns, "finder", counted)
-    monkeypatch.setattr(patterns, "_cache", patterns.PatternCache(patterns.CACHE_BYTES))
+    monkeypatch.setattr(patterns, "pattern_cache", patterns.PatternCache(patterns.CACHE_BYTES))
     return compiled
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
-from armarium.capabilities.sandbox.service import Sandbox
+from armarium.capabilities.sandbox.service import ChangeEvents, Sandbox
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
@@ -207,7 +207,7 @@ async def sandbox(base: Path, resolver: Resolver) -> AsyncGenerator[Invoke]:
         for name in ("root", "other")
     )
     workers = Workers([], [], confine="off")
-    tools = bind_tools(TOOLS, Sandbox(roots, workers, Events(), ReadLimits(1 << 20, 8 << 20), 3600))
+    tools = bind_tools(TOOLS, Sandbox(roots, workers, ChangeEvents(Events()), ReadLimits(1 << 20, 8 << 20), 3600))
     dispatcher = Dispatcher(
         [("sandbox", tool) for tool in tools], metrics=Metrics(), audit=None, default_deadline_s=30, check_answers=True
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 
+from armarium.capabilities.sandbox.deny_list import DENY_WRITE
 from armarium.capabilities.sandbox.roots import WRITING_TOOLS
 from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.capability import CheckResult, Facilities
@@ -13,6 +14,7 @@ from armarium.foundation.files.beneath import kernel_has_openat2
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
 from armarium.foundation.files.landlock import supported_abi
+from armarium.foundation.files.path_rules import PathRules, patterns_of
 
 
 def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator[CheckResult]:
@@ -23,10 +25,13 @@ def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator
         yield _root(root)
         try:
             IgnoreRules.from_lines(root.ignore)
+            PathRules(patterns_of(root.deny_write, DENY_WRITE))
             # A state directory inside a root is hidden. It cannot be a root itself.
             lines_hiding([facilities.state_dir], root.path)
         except InvalidPattern as error:
-            yield CheckResult(f"root {root.name}", "fail", error.message, hint="correct the root's `ignore`")
+            yield CheckResult(
+                f"root {root.name}", "fail", error.message, hint="correct the root's `ignore` or `deny_write`"
+            )
         except ConfigError as error:
             yield CheckResult(f"root {root.name}", "fail", error.message, error.hint)
 
@@ -70,4 +75,7 @@ def _root(root: RootSettings) -> CheckResult:
         return CheckResult(
             subject, "warn", f"{path} cannot be written", hint="set `read_only: true`, or let this user write there"
         )
+    if root.deny_write is False:
+        message = f"{path}: agents may write what programs execute, such as .git/hooks"
+        return CheckResult(subject, "warn", message, hint="remove `deny_write: false` from the root")
     return CheckResult(subject, "ok", path)

@@ -11,15 +11,16 @@ from typing import NoReturn
 
 from pydantic import Field
 
-from armarium.capabilities.sandbox.settings import SandboxSettings
+from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import FAILED, MISUSED, say
 from armarium.command_line.run import ErrorReporter, run_to_end
-from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
+from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
 from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.identity import Authenticator
+from armarium.foundation.network import is_loopback
 from armarium.foundation.settings import (
     AuditSettings,
     CoreSettings,
@@ -34,8 +35,22 @@ from armarium.foundation.sockets import listen
 _log = logging.getLogger("armarium")
 
 
+class FilesystemRoot(RootSettings):
+    """A directory that agents can use, restricted only as its settings say."""
+
+    deny_write: bool | tuple[str, ...] = False
+    """Whether to deny agents to write what programs execute or what configures them. `true` or a list of further
+    patterns does."""
+
+
 class FilesystemSettings(SandboxSettings):
     """The flat settings file of the contract. The defaults of additional settings keep the contract's behaviour."""
+
+    roots: tuple[FilesystemRoot, ...]  # pyright: ignore[reportIncompatibleVariableOverride] frozen: never assigned
+    """The directories that agents can use. At least one is required."""
+    hide_credentials: bool | tuple[str, ...] = False
+    """Whether to hide the content of files whose name says that they hold credentials. `true` or a list of further
+    patterns does."""
 
     host: str = "0.0.0.0"  # noqa: S104 the contract's default
     """Address to listen on."""
@@ -121,12 +136,15 @@ def _confine_process(flat: FilesystemSettings, settings: CoreSettings) -> None:
 
 
 def _as_core(settings_type: type[CoreSettings], flat: FilesystemSettings) -> CoreSettings:
+    security = flat.security or SecuritySettings()
+    if "hide_credentials" not in security.model_fields_set:
+        security = security.model_copy(update={"hide_credentials": flat.hide_credentials})
     sandbox = {name: getattr(flat, name) for name in SandboxSettings.model_fields}
     sections = {name: getattr(flat, name) for name in ("audit", "telemetry", "sessions", "limits")}
     return settings_type.model_validate(
         {
             "server": {"host": flat.host, "port": flat.port, "allowed_origins": flat.allowed_origins},
-            "security": flat.security or SecuritySettings(),
+            "security": security,
             **sections,
             **({"state_dir": flat.state_dir} if flat.state_dir else {}),
             "sandbox": SandboxSettings.model_construct(**sandbox),

@@ -9,88 +9,68 @@ from contextlib import contextmanager
 from armarium.foundation.files.errors import FileError
 
 
-class UnknownRoot(FileError):
+class UnknownRoot(FileError, code="UNKNOWN_ROOT", http_status=404):
     """No root of that name is configured."""
 
-    code = "UNKNOWN_ROOT"
 
-
-class ToolNotAllowed(FileError):
+class ToolNotAllowed(FileError, code="TOOL_NOT_ALLOWED", security=True):
     """The root's allow-list does not name the tool."""
 
-    code, security = "TOOL_NOT_ALLOWED", True
 
-
-class ReadOnlyRoot(FileError):
+class ReadOnlyRoot(FileError, code="READ_ONLY_ROOT", security=True):
     """The root is served read-only."""
 
-    code, security = "READ_ONLY_ROOT", True
 
-
-class PathIgnored(FileError):
+class PathIgnored(FileError, code="PATH_IGNORED", security=True):
     """The root's ignore list hides the path."""
 
-    code, security = "PATH_IGNORED", True
+
+class WriteDenied(FileError, code="WRITE_DENIED", security=True):
+    """The root's `deny_write` names the path: programs execute it, or it configures them."""
 
 
-class NotFound(FileError):
+class CredentialsHidden(FileError, code="CREDENTIALS_HIDDEN", security=True):
+    """The name is that of a file with credentials. It is listed, but its content is hidden."""
+
+
+class NotFound(FileError, code="NOT_FOUND", http_status=404):
     """Nothing exists at the path."""
 
-    code = "NOT_FOUND"
 
-
-class AlreadyExists(FileError):
+class AlreadyExists(FileError, code="ALREADY_EXISTS", http_status=409):
     """Something already exists at the path."""
 
-    code = "ALREADY_EXISTS"
 
-
-class CannotRemoveRoot(FileError):
+class CannotRemoveRoot(FileError, code="CANNOT_REMOVE_ROOT", http_status=409):
     """The root directory itself cannot be removed."""
 
-    code = "CANNOT_REMOVE_ROOT"
 
-
-class FileTooLarge(FileError):
+class FileTooLarge(FileError, code="FILE_TOO_LARGE", http_status=413):
     """The file exceeds the limit for a full read."""
 
-    code = "FILE_TOO_LARGE"
 
-
-class PatchFailed(FileError):
+class PatchFailed(FileError, code="PATCH_FAILED", http_status=409):
     """The diff does not apply; nothing was written."""
 
-    code = "PATCH_FAILED"
 
-
-class Conflict(FileError):
+class Conflict(FileError, code="CONFLICT", http_status=409):
     """The file is not in the state the caller last saw."""
 
-    code = "CONFLICT"
 
-
-class PermissionDenied(FileError):
+class PermissionDenied(FileError, code="PERMISSION_DENIED", http_status=403):
     """The operating system denies access."""
 
-    code = "PERMISSION_DENIED"
 
-
-class StorageFailure(FileError):
+class StorageFailure(FileError, code="STORAGE_FAILURE", retryable=True):
     """The disk is full or failing."""
 
-    code, retryable = "STORAGE_FAILURE", True
 
-
-class RootUnavailable(FileError):
+class RootUnavailable(FileError, code="ROOT_UNAVAILABLE", retryable=True):
     """The directory of a root is missing, or was replaced by one that this process may not open."""
 
-    code, retryable = "ROOT_UNAVAILABLE", True
 
-
-class ResourceBusy(FileError):
+class ResourceBusy(FileError, code="RESOURCE_BUSY", retryable=True):
     """Another process holds the lock of the directory. Nothing was changed."""
-
-    code, retryable = "RESOURCE_BUSY", True
 
 
 class DestinationFailed(Exception):

@@ -6,15 +6,17 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
+from armarium.capabilities.sandbox.deny_list import DENY_WRITE
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
-from armarium.capabilities.sandbox.service import Sandbox
+from armarium.capabilities.sandbox.service import ChangeEvents, Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capability import Facilities
 from armarium.foundation.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
+from armarium.foundation.files.path_rules import patterns_of
 from armarium.foundation.files.staged_entries import sweep
 from armarium.foundation.tasks import background
 
@@ -31,13 +33,24 @@ async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> Asy
             allowed_tools=root.allowed_tools,
             read_only=root.read_only,
             ignore=[*root.ignore, *lines_hiding(facilities.private_paths, root.path)],
+            rule=root.rule,
+            deny_write=patterns_of(root.deny_write, DENY_WRITE),
+            credentials=facilities.credential_patterns,
         )
         for root in settings.roots
     )
     workers = Workers(*roots.granted(), confine=settings.landlock)
     cancellation = Cancellation()
     limits = ReadLimits(settings.max_full_read_size, settings.max_partial_read_size)
-    sandbox = Sandbox(roots, workers, facilities.events, limits, settings.max_search_seconds, settings.max_lock_seconds)
+    sandbox = Sandbox(
+        roots,
+        workers,
+        ChangeEvents(facilities.events),
+        limits,
+        settings.max_search_seconds,
+        settings.max_lock_seconds,
+        settings.max_upload_size,
+    )
     try:
         async with background(lambda: _sweep(roots, workers, cancellation)):
             try:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from armarium.manifest import Manifest, ServedDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator
 
     from armarium.capabilities.sandbox.settings import SandboxSettings
-    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandHost
-    from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
     "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
@@ -22,37 +21,23 @@ _INSTRUCTIONS = (
 )
 
 
-def settings_model() -> type[SandboxSettings]:
-    """The model of the `sandbox` section."""
-    from armarium.capabilities.sandbox.settings import SandboxSettings
-
-    return SandboxSettings
-
-
 @asynccontextmanager
 async def open_capability(section: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the sandbox for the duration of the block."""
+    from armarium.capabilities.sandbox.knowledge import SandboxKnowledge
     from armarium.capabilities.sandbox.lifespan import open_sandbox
-    from armarium.capabilities.sandbox.tools import TOOLS
+    from armarium.capabilities.sandbox.raw_tools import raw_files
+    from armarium.capabilities.sandbox.routes import sandbox_routes
+    from armarium.capabilities.sandbox.tools import bound_tools
     from armarium.capability import Capability
-    from armarium.foundation.tools import bind_tools
+    from armarium.foundation.access import Access
 
     async with open_sandbox(section, facilities) as sandbox:
-        yield Capability("sandbox", bind_tools(TOOLS, sandbox), _INSTRUCTIONS)
-
-
-def check(section: SandboxSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """Check the kernel and the roots."""
-    from armarium.capabilities.sandbox import checks
-
-    return checks.check(section, facilities)
-
-
-def declared_tools() -> Sequence[ToolSpec]:
-    """The tools, without a sandbox behind them."""
-    from armarium.capabilities.sandbox.tools import TOOLS
-
-    return [tool.spec for tool in TOOLS]
+        access = Access("sandbox", section.rule, sandbox.require_resources)
+        tools = bound_tools(sandbox, access)
+        routes, raw = sandbox_routes(tools), raw_files(sandbox, access)
+        knowledge = SandboxKnowledge(sandbox)
+        yield Capability("sandbox", tools, _INSTRUCTIONS, routes, access=access, raw_files=raw, knowledge=knowledge)
 
 
 def run_mcp_filesystem(host: CommandHost) -> NoReturn:
@@ -70,10 +55,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 
 MANIFEST = Manifest(
     "sandbox",
-    settings_model,
     open_capability,
-    check=check,
-    declared_tools=declared_tools,
     programs={"mcp-filesystem": run_mcp_filesystem},
     directory_section=directory_section,
 )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from armarium.capabilities.sandbox import errors
-from armarium.foundation.errors import ConfigError
+from armarium.capabilities.sandbox.deny_list import DENY_WRITE
+from armarium.foundation.access import OPEN, READ, WRITE, AccessRule, not_in_group
+from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.path_rules import CREDENTIAL_FILES, PathRules
+from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
 
 _log = logging.getLogger(__name__)
@@ -46,14 +50,23 @@ class Root:
         allowed_tools: Sequence[str],
         read_only: bool = False,
         ignore: Iterable[str] = (),
+        deny_write: Sequence[str] = (),
+        credentials: Sequence[str] = (),
         confined: ConfinedRoot | None = None,
+        rule: AccessRule = OPEN,
     ) -> None:
         self.name = name
         self.read_only = read_only
+        self.rule = rule
+        """Who may use it, and each of its tools."""
         self.allowed_tools = tuple(tool for tool in TOOL_NAMES if "*" in allowed_tools or tool in allowed_tools)
         patterns = tuple(ignore)
         try:
             self.ignore = IgnoreRules.from_lines(patterns) if patterns else None
+            self.denied = PathRules(deny_write, DENY_WRITE) if deny_write and not read_only else None
+            """What callers may not write."""
+            self.credentials = PathRules(credentials, CREDENTIAL_FILES) if credentials else None
+            """What callers may list, but not read or write."""
         except InvalidPattern as error:
             raise ConfigError(f"root {name!r}: {error.message}", hint=error.hint) from error
         try:
@@ -123,15 +136,69 @@ class Root:
             raise self._not_granted() from None
         _log.warning("the directory of a root was replaced; the new one is served", extra={"root": self.name})
 
-    def effective_tools(self) -> list[str]:
-        """The allowed tools, without those that a read-only root denies."""
-        return [tool for tool in self.allowed_tools if not (self.read_only and tool in _CHANGES_ITS_ROOT)]
+    def admits(self, principal: Principal, tool: str, *, writing: bool) -> bool:
+        """Whether the groups permit the caller this tool, to change the root or to read it."""
+        return self.rule.admits(principal, WRITE if writing else READ, tool)
+
+    def is_visible_to(self, principal: Principal) -> bool:
+        """Whether the groups permit the caller any tool that the root allows."""
+        if not self.rule.narrower or not self.allowed_tools:
+            return self.rule.admits(principal)
+        return any(self._may_use(principal, tool) for tool in self.allowed_tools)
+
+    def effective_tools(self, principal: Principal) -> list[str]:
+        """The allowed tools, without those that a read-only root, or a group, denies the caller."""
+        return [
+            tool
+            for tool in self.allowed_tools
+            if not (self.read_only and tool in _CHANGES_ITS_ROOT) and self._may_use(principal, tool)
+        ]
+
+    def _may_use(self, principal: Principal, tool: str) -> bool:
+        return self.admits(principal, tool, writing=tool in _CHANGES_ITS_ROOT)
 
     def require_visible(self, path: str, *, is_directory: bool = False) -> None:
         """Raise if the ignore list hides the path. Check both the path as given and the resolved one."""
         if self.ignore is not None and path and self.ignore.hides(path, is_directory):
             # The message must not reveal the path that a link leads to.
             raise errors.PathIgnored("path is hidden by the ignore list", private={"resolved": escape_name(path)})
+
+    @property
+    def restricts_reading(self) -> bool:
+        return self.ignore is not None or self.credentials is not None
+
+    @property
+    def restricts_writing(self) -> bool:
+        return self.restricts_reading or self.denied is not None
+
+    def require_readable(self, path: str, *, is_directory: bool = False) -> None:
+        """Raise if the content of the path is hidden. Check both the path as given and the resolved one."""
+        self.require_visible(path, is_directory=is_directory)
+        if self.credentials is not None and path and self.credentials.match(path, is_directory):
+            raise errors.CredentialsHidden(
+                "the name is that of a file with credentials, whose content is hidden",
+                hint="the operator can change `hide_credentials`",
+                private={"resolved": escape_name(path)},
+            )
+
+    def require_writable(self, path: str, *, is_directory: bool | None = False) -> None:
+        """Raise if callers may not write the path. Check both the path as given and the resolved one. `is_directory` is
+        None for a link."""
+        self.require_visible(path, is_directory=bool(is_directory))
+        if self.denied is not None and path and self.denied.match(path, is_directory):
+            raise self.write_denied(path)
+        self.require_readable(path, is_directory=bool(is_directory))
+
+    def write_denied(self, path: str, holder: str = "") -> errors.WriteDenied:
+        """The error for a denied path; `holder` is the directory that a call would change."""
+        shown = escape_name(path)
+        return errors.WriteDenied(
+            f"{escape_name(holder)} holds {shown}, which agents may not write"
+            if holder
+            else f"agents may not write {shown}",
+            hint="ask a person to do it; the operator can change `deny_write` of the root",
+            denied=shown,
+        )
 
     def resolved(self, path: str) -> str:
         """The path with links resolved, as far as it exists."""
@@ -151,24 +218,41 @@ class Root:
 
 
 class Roots:
+    """The roots as one caller sees them. To a caller who may not use a root, it does not exist."""
+
     def __init__(self, roots: Iterable[Root]) -> None:
         self._by_name = {root.name: root for root in roots}
+        self._principal = LOCAL
 
-    def __iter__(self) -> Generator[Root]:
-        yield from self._by_name.values()
+    def for_caller(self, principal: Principal) -> Roots:
+        """The roots as this caller sees them."""
+        view = object.__new__(Roots)
+        view._by_name, view._principal = self._by_name, principal
+        return view
 
-    def enter(self, name: str, tool: str, path: str, *, writing: bool = False) -> Root:
-        """The root of that name. Raise unless its allow-list and `read_only` permit the tool."""
+    def require_known(self, name: str) -> Root:
+        """The root of that name."""
         root = self._by_name.get(name)
-        if root is None:
-            known = ", ".join(self._by_name)
+        if root is None or not root.is_visible_to(self._principal):
+            known = ", ".join(each.name for each in self)
             raise errors.UnknownRoot(
                 f"unknown root: {name[:100]}", hint=f"known roots: {known}; call list_roots for more"
             )
+        return root
+
+    def __iter__(self) -> Iterator[Root]:
+        return (root for root in self._by_name.values() if root.is_visible_to(self._principal))
+
+    def enter(self, name: str, tool: str, path: str, *, writing: bool = False) -> Root:
+        """The root of that name. Raise unless its allow-list, `read_only` and its groups permit the tool."""
+        root = self.require_known(name)
+        error: ArmariumError
         if tool not in root.allowed_tools:
             error = errors.ToolNotAllowed(f"tool {tool} not allowed on root {name}")
         elif writing and root.read_only:
             error = errors.ReadOnlyRoot(f"root {name} is read-only; tool {tool} would change it")
+        elif not root.admits(self._principal, tool, writing=writing):
+            error = not_in_group()
         else:
             return root
         raise error.with_context(root=name, path=path[:4096], tool=tool)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 import anyio
 
@@ -20,7 +21,8 @@ from armarium.foundation.events import Events, FileChanged, FileMoved
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks, Identity
 from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
-from armarium.foundation.tools import Call
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Call, ToolSpec
 
 _MAX_REPLACEMENTS = 3
 
@@ -28,11 +30,11 @@ ResultT = TypeVar("ResultT")
 SearchT = TypeVar("SearchT", bound=SearchArgs)
 
 
+@dataclass(frozen=True, slots=True)
 class ChangeEvents:
     """Publishes events about files of roots. Cancelling a call does not stop the events about its changes."""
 
-    def __init__(self, events: Events) -> None:
-        self._events = events
+    events: Events
 
     async def changed(
         self,
@@ -45,7 +47,7 @@ class ChangeEvents:
     ) -> None:
         with anyio.CancelScope(shield=True):
             ref = root.ref(path)
-            await self._events.publish(FileChanged(ref, change, is_directory, by, _host_path(root, ref)))
+            await self.events.publish(FileChanged(ref, change, is_directory, by, _host_path(root, ref)))
 
     async def copied(self, by: Principal, target: Root, done: Transferred) -> None:
         """An entry was created, or a file replaced, at the destination of a copy or move."""
@@ -58,7 +60,7 @@ class ChangeEvents:
             if not done.remaining:
                 ref, previous = target.ref(done.destination), source.ref(path)
                 host_paths = _host_path(target, ref), _host_path(source, previous)
-                await self._events.publish(FileMoved(ref, previous, *host_paths, done.is_directory, by))
+                await self.events.publish(FileMoved(ref, previous, *host_paths, done.is_directory, by))
             change = "modified" if done.remaining else "removed"
             await self.changed(by, source, path, change, is_directory=done.is_directory)
             await self.copied(by, target, done)
@@ -104,26 +106,35 @@ class _LockQueues:
         return ResourceBusy(message, hint="try again")
 
 
+@dataclass(eq=False)
 class Sandbox:
     """Files and folders of the named roots, and nothing outside them."""
 
-    def __init__(
-        self,
-        roots: Roots,
-        workers: Workers,
-        events: Events,
-        limits: ReadLimits,
-        search_seconds: int,
-        lock_seconds: float = 10.0,
-    ) -> None:
-        self.roots = roots
-        self.workers = workers
-        self.events = ChangeEvents(events)
-        self.limits = limits
-        self._search_seconds = search_seconds
-        self._locks = DirectoryLocks(long_timeout_s=lock_seconds)
-        self._lock_queues = _LockQueues(lock_seconds)
+    roots: Roots
+    workers: Workers
+    events: ChangeEvents
+    limits: ReadLimits
+    search_seconds: int
+    lock_seconds: float = 10.0
+    max_upload_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        self._locks = DirectoryLocks(long_timeout_s=self.lock_seconds)
+        self._lock_queues = _LockQueues(self.lock_seconds)
         self._reopening = anyio.Lock()
+
+    def for_caller(self, principal: Principal) -> Sandbox:
+        """The same sandbox with only the roots that the caller may use."""
+        view = object.__new__(Sandbox)
+        # Every call makes a view, and `copy` takes four times as long.
+        vars(view).update(vars(self), roots=self.roots.for_caller(principal))
+        return view
+
+    def require_resources(self, principal: Principal, tool: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        """Raise unless the caller may use the roots that the arguments name."""
+        for argument, name in arguments.items():
+            if argument.endswith("root") and isinstance(name, str):
+                self.roots.for_caller(principal).require_known(name)
 
     async def retried(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Repeat a call that changed nothing because a directory was locked or a root was replaced."""
@@ -153,6 +164,16 @@ class Sandbox:
         """What every step of a change by this call needs."""
         return ChangeContext(if_match, self._locks, call.cancellation)
 
+    def restrictions(self, listed: Json) -> Json:
+        """For the metadata of `list_roots`: what may not be written in the roots of its answer, and what not read."""
+        names = {each["name"] for each in listed["roots"]}
+        roots = [root for root in self.roots if root.name in names]
+        lists = {
+            "armarium/deny_write": {root.name: root.denied.patterns for root in roots if root.denied},
+            "armarium/hide_credentials": {root.name: root.credentials.patterns for root in roots if root.credentials},
+        }
+        return {name: patterns for name, patterns in lists.items() if patterns}
+
     async def transfer(
         self,
         call: Call,
@@ -161,7 +182,8 @@ class Sandbox:
         work: Callable[[Root, str, Root, str, ChangeContext], tuple[str, Transferred]],
     ) -> tuple[Root, str, Root, Transferred]:
         """Run a copy or a move. Returns the source's root and normalised path, and what is now in which root."""
-        # Copying out of a read-only root does not change it.
+        # Moving reads, too. Copying out of a read-only root does not change it.
+        self.roots.enter(args.source_root, tool, args.source_path)
         source = self.roots.enter(args.source_root, tool, args.source_path, writing=tool != "copy")
         target = self.roots.enter(args.dest_root, tool, args.dest_path, writing=True)
         context = self.context(call, args.if_match)
@@ -175,5 +197,5 @@ class Sandbox:
     ) -> ResultT:
         """Run a search until its deadline. The wait for a thread counts."""
         root = self.roots.enter(args.root, tool, args.path)
-        deadline = time.monotonic() + min(args.timeout_seconds, self._search_seconds)
+        deadline = time.monotonic() + min(args.timeout_seconds, self.search_seconds)
         return await self.workers.search(call.caller, work, root, args, deadline, call.cancellation)

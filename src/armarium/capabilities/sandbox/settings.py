@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterable
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from armarium.capabilities.sandbox.roots import TOOL_NAMES
-from armarium.foundation.settings import Section
+from armarium.foundation.access import READ, WRITE, AccessRule
+from armarium.foundation.settings import RestrictedSection
 
 
-class RootSettings(Section):
-    """A directory that agents can use. They know its name, never its host path."""
+class RootSettings(RestrictedSection):
+    """A directory that agents can use. They know its name, never its host path. To callers who may not use a root, it
+    does not exist."""
+
+    roles: ClassVar[tuple[str, ...]] = (READ, WRITE, *TOOL_NAMES)
 
     name: str = Field(min_length=1)
     """Name of the root, unique in the list. Agents pass it as `root`."""
@@ -24,6 +29,11 @@ class RootSettings(Section):
     ignore: tuple[str, ...] = ()
     """Patterns in .gitignore syntax. Matching paths are hidden from listings and searches, and no tool can use them."""
 
+    deny_write: bool | tuple[str, ...] = True
+    """Whether to deny agents to write what programs execute or what configures them, such as `.git`, `.bashrc`,
+    `.github/workflows` and `armarium.yaml`. A list has further patterns in .gitignore syntax; `!` allows a path
+    again: `!.gitattributes`."""
+
     @field_validator("allowed_tools")
     @classmethod
     def _known_tools(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -33,7 +43,7 @@ class RootSettings(Section):
         return names
 
 
-class SandboxSettings(Section):
+class SandboxSettings(RestrictedSection):
     """Gives agents access to directories on this machine, confined to named roots."""
 
     roots: tuple[RootSettings, ...]
@@ -42,6 +52,8 @@ class SandboxSettings(Section):
     """Maximum size in bytes of a file that is read without an offset or limit."""
     max_partial_read_size: int = Field(default=8 * 1024 * 1024, gt=0)
     """Maximum number of bytes that one read with an offset or limit returns."""
+    max_upload_size: int = Field(default=1024 * 1024 * 1024, gt=0)
+    """Maximum size in bytes of a file that is uploaded over HTTP."""
     max_search_seconds: int = Field(default=3600, gt=0)
     """Maximum duration of a grep or glob in seconds, even if `timeout_seconds` asks for more."""
     max_lock_seconds: float = Field(default=10.0, gt=0, le=600)
@@ -64,3 +76,6 @@ class SandboxSettings(Section):
             if names.count(name) > 1:
                 raise ValueError(f"duplicate root name: {name!r}")
         return self
+
+    def rules(self) -> Iterable[tuple[str, AccessRule]]:
+        return [*super().rules(), *((f"root {root.name}", root.rule) for root in self.roots)]

@@ -16,9 +16,10 @@ from armarium.capabilities.sandbox.reads import root_files
 from armarium.capabilities.sandbox.reads.file_content import Window
 from armarium.capabilities.sandbox.search.root_search import glob_root, grep_root
 from armarium.capabilities.sandbox.service import Sandbox
+from armarium.foundation.access import Access
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.schema import Json, JsonSchema
-from armarium.foundation.tools import Call, DeclaredTool, NoArgs, declare_tool
+from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, bind_tools, declare_tool
 
 _SEARCH_GRACE_S = 30.0
 _MAX_REMAINING = 100
@@ -30,7 +31,7 @@ async def list_roots(sandbox: Sandbox, call: Call, args: NoArgs) -> results.Root
     """List the roots: the named directories you can work in, and which tools each allows. Call this first;
     every other tool takes one of these names as `root`."""
     roots = [
-        results.RootInfo(name=root.name, allowed_tools=root.effective_tools(), read_only=root.read_only)
+        results.RootInfo(name=root.name, allowed_tools=root.effective_tools(call.principal), read_only=root.read_only)
         for root in sandbox.roots
     ]
     return results.RootList(roots=roots, count=len(roots))
@@ -188,7 +189,8 @@ def _declared(
 ) -> DeclaredTool[Sandbox]:
     @wraps(function)
     async def run(sandbox: Sandbox, call: Call, args: Any) -> Any:
-        return await sandbox.retried(lambda: function(sandbox, call, args))
+        of_caller = sandbox.for_caller(call.principal)
+        return await sandbox.retried(lambda: function(of_caller, call, args))
 
     tool = declare_tool(name, run, **traits)
     description, schema = tool.spec.description, tool.spec.input_schema
@@ -258,3 +260,9 @@ TOOLS = (
     _declared("grep", grep, title="Search in files", **_SEARCHES),
     _declared("glob", glob, title="Find files", **_SEARCHES),
 )
+
+
+def bound_tools(sandbox: Sandbox, access: Access) -> list[ToolSpec]:
+    """The tools of an open sandbox."""
+    tools = bind_tools(TOOLS, sandbox, access)
+    return [replace(tool, meta=sandbox.restrictions) if tool.name == "list_roots" else tool for tool in tools]

@@ -43,7 +43,8 @@ def copy(
             status = os.fstat(fd)
             real = source.confined.locate(fd, last_known=True)
         is_directory = stat.S_ISDIR(status.st_mode)
-        source.require_visible(real, is_directory=is_directory)
+        for each in (path, real):
+            source.require_readable(each, is_directory=is_directory)
     with checked_path(target, dest_path) as wanted:
         if not is_directory:
             require_directory_if_slash(target, dest_path, wanted)
@@ -66,8 +67,8 @@ def _copy_file(source: Root, path: str, target: Root, destination: str, context:
             fd, status = opened.enter_context(source.confined.opened_regular(path))
         version = targets.Version(fd, status)
         with errors_at(source, shown):
-            if source.ignore:
-                source.require_visible(source.confined.locate(fd, last_known=True))
+            if source.restricts_reading:
+                source.require_readable(source.confined.locate(fd, last_known=True))
             targets.require_match(version, shown, context)
 
         def fill_for(before: targets.Version) -> Fill:
@@ -97,7 +98,8 @@ def _copy_directory(
 ) -> Transferred:
     landing = target.resolved(destination)
     refuse_into_itself(source, path, target, landing)
-    target.require_visible(landing, is_directory=True)
+    for each in (destination, landing):
+        target.require_writable(each, is_directory=True)
     if not landing:
         raise AlreadyExists("the destination is the root itself")
     parent, _, name = landing.rpartition("/")
@@ -111,6 +113,7 @@ def _copy_directory(
 
 def _stage_and_put(job: trees.CopyJob, dir_fd: int, name: str, context: targets.ChangeContext) -> trees.TreeCopy:
     """Copy to a staged directory, then rename it to its final name or merge it into the existing directory."""
+    targets.require_place(job.target, dir_fd, job.target_path)
     existing = None
     with ExitStack() as opened:
         with suppress(FileNotFoundError):

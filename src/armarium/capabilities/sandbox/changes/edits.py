@@ -21,7 +21,7 @@ from armarium.foundation.files.names import escape_name
 def write_file(root: Root, path: str, content: str, mode: str, context: ChangeContext) -> tuple[str, Written]:
     """Write text to a file, with missing parent directories. Returns the normalised path as well."""
     with checked_path(root, path) as normal:
-        _require_file_path(path)
+        require_file_path(path)
         encoded = _encoded(content, "content")
         work = partial(write, content=encoded, mode=mode, context=context)
         created, digest = with_target(root, normal, path, work, make_parents=context.if_match is None)
@@ -37,7 +37,7 @@ def patch_file(root: Root, path: str, diff: str, context: ChangeContext, dry_run
     # Where reading is not allowed, the error of a failing patch must not reveal the content of the file.
     may_read = "read_file" in root.allowed_tools
     with checked_path(root, path) as normal:
-        _require_file_path(path)
+        require_file_path(path)
         before: bytes | None = None
         if dry_run and context.if_match is None and not has_parent(root, normal):
             patched = apply_patch(None, encoded)
@@ -66,6 +66,9 @@ def create_folder(root: Root, path: str) -> tuple[str, bool]:
         if root.ignore:
             root.require_visible(root.resolved(normal), is_directory=True)
         if not existed:
+            root.require_writable(normal, is_directory=True)
+            if root.restricts_writing:
+                root.require_writable(root.resolved(normal), is_directory=True)
             os.close(root.confined.make_directories(normal))
     return normal, existed
 
@@ -87,7 +90,8 @@ def require_directory_if_slash(root: Root, path: str, normal: str) -> None:
         raise NotADirectory("there is no such directory", hint="create_folder makes one")
 
 
-def _require_file_path(path: str) -> None:
+def require_file_path(path: str) -> None:
+    """Raise if the path can only be that of a directory."""
     if path.endswith(("/", "/.")):
         raise IsADirectory("a path that ends with a slash names a directory", hint="name the file")
 

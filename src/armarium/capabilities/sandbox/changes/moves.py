@@ -16,16 +16,18 @@ from armarium.capabilities.sandbox.changes.targets import (
     in_directory,
     matching,
     opened_directory,
+    require_place,
     status_at,
 )
 from armarium.capabilities.sandbox.error_context import checked_path, errors_at
-from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
+from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict, CredentialsHidden
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes, expect_much
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.errors import NotARegularFile, PathEscapesRoot
 from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.traversal import visits
+from armarium.foundation.files.path_rules import PathRules
+from armarium.foundation.files.traversal import Visit, visits
 
 _ABOUT_THE_TARGET = frozenset(
     {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT, errno.EMLINK,
@@ -57,8 +59,10 @@ def _move(source: Root, path: str, target: Root, wanted: str, context: ChangeCon
             destination = destination_in(target, wanted, name, is_directory=entry.is_directory)
             parent, _, new_name = destination.rpartition("/")
             landing = "/".join(filter(None, [target.resolved(parent), new_name]))
-            target.require_visible(landing)
-        planned = Move(source, path, entry, target, destination, landing, context)
+            for each in (destination, landing):
+                target.require_writable(each, is_directory=entry.may_lead_to_directory)
+        real = "/".join(filter(None, [source.confined.locate(entry.dir_fd), name]))
+        planned = Move(source, real, entry, target, destination, landing, context)
         # Check everything before a directory is created for the destination.
         _check(planned)
         with matching(entry.dir_fd, entry.name, shown, context):
@@ -74,13 +78,43 @@ def _check(planned: Move) -> None:
     if entry.is_directory:
         if planned.context.if_match is not None:
             raise InvalidArgument("`if_match` is the hash of a file; the source is a directory")
-        if source.ignore is not None or source is not planned.target:
+        if source.restricts_writing or source is not planned.target:
             expect_much()  # every entry of the directory is checked
         with opened_directory(entry.dir_fd, entry.name) as fd:
             refuse_into_itself(source, source.confined.locate(fd), planned.target, planned.landing)
             trees.require_nothing_hidden(source, fd, planned.path, planned.context.cancellation)
-    if source is not planned.target:
+            trees.require_nothing_denied(source, fd, planned.context.cancellation)
+    if source is not planned.target or not _keeps_rules(planned):
         _require_copyable(planned)
+
+
+def _keeps_rules(planned: Move) -> bool:
+    """Whether a rename leaves everything in a directory as it is: what may be written may be written there, and what is
+    hidden is hidden there. Otherwise its entries are checked while they are copied: until a rename, another call may
+    add some."""
+    source, target = planned.source, planned.target
+    return planned.entry.may_lead_to_directory is False or (
+        _covers(source.denied, planned.path, target.denied, planned.landing)
+        and _covers(target.credentials, planned.landing, source.credentials, planned.path)
+    )
+
+
+def _covers(rules: PathRules | None, path: str, others: PathRules | None, other_path: str) -> bool:
+    """Whether everything below a directory that `others` match at the other path is matched by `rules` here."""
+    if others is None:
+        return True
+    return rules is not None and rules.patterns == others.patterns and others.judge_alike(path, other_path)
+
+
+def _require_permitted(planned: Move, visit: Visit, landing: str) -> None:
+    """Raise if an entry of a directory may not be at its place in the target."""
+    source, target, is_directory = planned.source, planned.target, visit.kind != "entry"
+    target.require_visible(landing, is_directory=is_directory)
+    if trees.is_denied(source, visit, target, landing):
+        raise target.write_denied(landing)
+    hidden = source.credentials is not None and source.credentials.match_entry(visit.path, is_directory)
+    if hidden and not (target.credentials is not None and target.credentials.match(landing, is_directory)):
+        raise CredentialsHidden("the move would show the content of a file with credentials")
 
 
 def _require_copyable(planned: Move) -> None:
@@ -93,7 +127,7 @@ def _require_copyable(planned: Move) -> None:
         for visit in visits(fd, planned.path, planned.context.cancellation):
             landing = visit.landing(planned.path, planned.landing)
             with errors_at(planned.target, escape_name(landing)):
-                planned.target.require_visible(landing, is_directory=visit.kind != "entry")
+                _require_permitted(planned, visit, landing)
             if visit.kind == "entry":
                 _require_movable(planned.source, visit.dir_fd, visit.name, visit.path, visit.status.st_mode)
 
@@ -112,8 +146,14 @@ def _move_into(planned: Move, target_fd: int, new_name: str) -> Transferred:
     # By inode, because roots may be nested, and a directory may be mounted twice.
     if entry.name == new_name and os.path.sameopenfile(entry.dir_fd, target_fd):
         raise InvalidArgument("source and destination are the same")
+    require_place(planned.target, target_fd, planned.landing)
     done = Transferred(planned.destination, entry.is_directory)
     try:
+        if not _keeps_rules(planned):
+            if stat.S_ISLNK(entry.status.st_mode):
+                # Nobody knows what is below it.
+                raise planned.target.write_denied(planned.landing)
+            raise OSError(errno.EXDEV, "other rules apply there")
         with (
             matching(entry.dir_fd, entry.name, planned.from_shown, planned.context) as confirm,
             planned.context.locks.holding(entry.dir_fd, target_fd),

@@ -36,15 +36,22 @@ class Entry:
     def is_directory(self) -> bool:
         return stat.S_ISDIR(self.status.st_mode)
 
+    @property
+    def may_lead_to_directory(self) -> bool | None:
+        """`is_directory`, and None for a link, which rules about directories concern as well."""
+        return None if stat.S_ISLNK(self.status.st_mode) else self.is_directory
+
 
 @contextmanager
 def entry_at(root: Root, path: str) -> Generator[Entry]:
-    """The entry at a path. Raise if it is hidden."""
+    """The entry at a path, to remove or move it. Raise if that is denied."""
     with root.confined.opened_parent(path) as (dir_fd, name):
         entry = Entry(dir_fd, name, os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
-        if root.ignore:
+        root.require_writable(path, is_directory=entry.may_lead_to_directory)
+        if root.restricts_writing:
             directory = root.confined.locate(dir_fd)
-            root.require_visible(f"{directory}/{name}" if directory else name, is_directory=entry.is_directory)
+            located = f"{directory}/{name}" if directory else name
+            root.require_writable(located, is_directory=entry.may_lead_to_directory)
         yield entry
 
 
@@ -72,6 +79,7 @@ def remove_folder(root: Root, path: str, context: ChangeContext) -> tuple[str, i
                 raise NotADirectory(f"is {what}, not a directory: {escape_name(normal)}", hint="use remove_file")
             with opened_directory(entry.dir_fd, entry.name) as fd:
                 trees.require_nothing_hidden(root, fd, normal, context.cancellation)
+                trees.require_nothing_denied(root, fd, context.cancellation)
                 _require_emptiable(root, fd, ".", normal)
                 for visit in visits(fd, normal, context.cancellation, with_staged=True, only_directories=True):
                     if visit.kind == "enter":

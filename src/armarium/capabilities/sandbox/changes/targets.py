@@ -58,6 +58,8 @@ class Target:
     name: str
     shown: str
     """The path as the caller gave it, for messages."""
+    splits_links: bool = False
+    """Whether a change must not reach other hard links of the file, because one may be at a denied path."""
 
     def status(self) -> os.stat_result | None:
         """Status of the regular file that is there now, or None. Raise for anything else."""
@@ -74,18 +76,19 @@ class Target:
 
 def with_target(root: Root, path: str, shown: str, work: Callable[[Target], ResultT], *, make_parents: bool) -> ResultT:
     """Run `work` on the target of a path, following links that stay inside the root."""
-    real = _real_path(root, path)
+    root.require_writable(path)
+    real, exists = _real_path(root, path)
     parent, _, name = real.rpartition("/")
     if not name:
         raise IsADirectory("path is the root directory itself")
-    if root.ignore:
-        root.require_visible(root.resolved(real))
+    if root.restricts_writing and not exists:
+        root.require_writable(root.resolved(real))
 
     def at(dir_fd: int) -> ResultT:
-        if root.ignore:
+        if root.restricts_writing:
             directory = root.confined.locate(dir_fd)
-            root.require_visible(f"{directory}/{name}" if directory else name)
-        return work(Target(dir_fd, name, shown))
+            root.require_writable(f"{directory}/{name}" if directory else name)
+        return work(Target(dir_fd, name, shown, splits_links=root.denied is not None))
 
     return in_directory(root, parent, at, make=make_parents)
 
@@ -108,11 +111,18 @@ def in_directory(root: Root, path: str, work: Callable[[int], ResultT], *, make:
     raise AssertionError("the last try returns or raises")
 
 
-def _real_path(root: Root, path: str) -> str:
+def require_place(root: Root, dir_fd: int, path: str) -> None:
+    """Raise if an open directory is not the one above `path`, for which the rules were checked."""
+    if root.restricts_writing and root.confined.locate(dir_fd) != path.rpartition("/")[0]:
+        raise Conflict("a parent directory was moved meanwhile; nothing was changed", hint="try again")
+
+
+def _real_path(root: Root, path: str) -> tuple[str, bool]:
+    """The path with links resolved if something is there, and whether it is."""
     with suppress(FileNotFoundError), root.confined.opened(path, os.O_PATH) as fd:
         # Another writer may replace the file at this moment; the name stays the same.
-        return root.confined.locate(fd, last_known=True)
-    return path
+        return root.confined.locate(fd, last_known=True), True
+    return path, False
 
 
 def has_parent(root: Root, path: str) -> bool:

@@ -20,7 +20,7 @@ from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_names import new_staged_name
-from armarium.foundation.files.traversal import Descent, Visit, visits
+from armarium.foundation.files.traversal import Descent, Visit, listings, visits
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNCED_ONE_BY_ONE = 64
@@ -36,6 +36,20 @@ def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation:
             raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
 
 
+def require_nothing_denied(root: Root, top_fd: int, cancellation: Cancellation) -> None:
+    """Raise if the directory contains something that agents may not write: they may not remove or rename it."""
+    if root.denied is None:
+        return
+    top_path = root.confined.locate(top_fd)
+    for directory, entries in listings(top_fd, top_path, cancellation):
+        if root.denied.may_match_any(entry.name for entry in entries):
+            for entry in entries:
+                path = f"{directory}/{entry.name}"
+                kind = None if entry.is_symlink() else entry.is_dir(follow_symlinks=False)
+                if root.denied.match_entry(path, kind):
+                    raise root.write_denied(path, holder=top_path)
+
+
 def require_writable(dir_fd: int, name: str) -> None:
     """Raise the kernel's error if this user may not change the entries of the directory, or if it does not exist."""
     if not os.access(name, os.W_OK | os.X_OK, dir_fd=dir_fd, effective_ids=True):
@@ -48,7 +62,8 @@ class TreeCopy:
     files: int = 0
     bytes: int = 0
     skipped: list[str] = field(default_factory=list[str])
-    """Paths that were skipped: links that lead outside, FIFOs, sockets, devices, and names hidden at the target."""
+    """Paths that were skipped: links that lead outside, FIFOs, sockets, devices, credentials, and what is hidden or
+    denied at the target."""
     states: dict[str, State] = field(default_factory=dict[str, State])
     """For a move: the state of each entry when it was copied, by path."""
 
@@ -76,7 +91,7 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
             landing = visit.landing(job.top_path, job.target_path)
             if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
                 hidden_depth += {"enter": 1, "leave": -1, "entry": 0}[visit.kind]
-            elif target.ignore and target.ignore.hides(landing, is_directory):
+            elif _is_skipped(job, visit, landing, is_directory):
                 hidden_depth += visit.kind == "enter"
                 done.skipped.append(visit.path)
             else:
@@ -86,8 +101,33 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
                     else:
                         _copy_entry(job, visit, staged.fd, done, cancellation)
     with errors_at(target, escape_name(job.target_path)):
-        _sync(staged_fd, done.files)
+        sync_tree(staged_fd, done.files)
     return done
+
+
+def is_denied(source: Root, visit: Visit, target: Root, landing: str) -> bool:
+    """Whether an entry of a directory may not be at its place in the target. A link may lead to anything."""
+    if target.denied is None:
+        return False
+    if stat.S_ISLNK(visit.status.st_mode):
+        same = source.denied is not None and source.denied.patterns == target.denied.patterns
+        return target.denied.match_entry(landing, None) or not target.denied.judge_alike(
+            visit.path if same else "", landing
+        )
+    return target.denied.match_entry(landing, visit.kind != "entry")
+
+
+def _is_skipped(job: CopyJob, visit: Visit, landing: str, is_directory: bool) -> bool:
+    """Whether an entry may not be at its place in the target, or shows content that the source hides."""
+    source, target = job.source, job.target
+    if target.ignore and target.ignore.hides(landing, is_directory):
+        return True
+    if is_denied(source, visit, target, landing):
+        return True
+    hidden = source.credentials is not None and source.credentials.match_entry(visit.path, is_directory)
+    hidden_there = target.credentials is not None and target.credentials.match_entry(landing, is_directory)
+    # A move does not show what stays hidden.
+    return hidden and not hidden_there if job.whole else hidden or hidden_there
 
 
 def _copy_directory(visit: Visit, staged: Descent, *, whole: bool) -> None:
@@ -173,7 +213,7 @@ def staged_link(source_fd: int, source: str, target_fd: int, like: os.stat_resul
             os.unlink(name, dir_fd=target_fd)
 
 
-def _sync(staged_fd: int, files: int) -> None:
+def sync_tree(staged_fd: int, files: int) -> None:
     """Sync a staged tree to disk. The first files are already synced; many are faster with one `syncfs`."""
     if files > _SYNCED_ONE_BY_ONE and _libc.syncfs(staged_fd) != 0:
         number = ctypes.get_errno()

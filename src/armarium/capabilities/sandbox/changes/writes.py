@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 from armarium.capabilities.sandbox.changes import targets
-from armarium.capabilities.sandbox.changes.content import copy_owner_and_mode
+from armarium.capabilities.sandbox.changes.content import copy_content, copy_owner_and_mode
 from armarium.capabilities.sandbox.changes.targets import ChangeContext, Target, Version, require_match, same_state
 from armarium.capabilities.sandbox.errors import AlreadyExists, FileTooLarge, PermissionDenied, destination_errors
 from armarium.capabilities.sandbox.patch.patcher import PatchedContent, apply_patch
@@ -37,16 +37,20 @@ def write(target: Target, content: bytes, mode: str, context: ChangeContext) -> 
     """Overwrite, append or create. Returns whether there was no file before, and the hash of the whole file."""
     if mode == "append":
         return _append(target, content, context)
-    exclusive = mode == "create_only"
+    created = put(target, lambda fd: write_all(fd, content), context, exclusive=mode == "create_only")
+    return created, sha256(content)
+
+
+def put(target: Target, fill: Fill, context: ChangeContext, *, exclusive: bool) -> bool:
+    """Replace a file, or create it. Returns whether there was no file before."""
 
     def fill_for(before: Version) -> Fill:
         require_match(before, target.shown, context)
         if exclusive and before.status is not None:
-            raise _already_exists(target.shown)
-        return lambda fd: _write_all(fd, content)
+            raise already_exists(target.shown)
+        return fill
 
-    created = replace_file(target, fill_for, context.locks, depends=context.if_match is not None, exclusive=exclusive)
-    return created, sha256(content)
+    return replace_file(target, fill_for, context.locks, depends=context.if_match is not None, exclusive=exclusive)
 
 
 def patch(
@@ -61,7 +65,7 @@ def patch(
         content = _patchable(before, target.shown)
         result = apply_patch(content, diff, reveal=reveal)
         outcome = content, result
-        return lambda fd: _write_all(fd, result.content)
+        return lambda fd: write_all(fd, result.content)
 
     if dry_run:
         target.status()
@@ -149,7 +153,7 @@ def _put(new: Staged, target: Target, exclusive: bool) -> None:
     try:
         new.put(target.name, exclusive=exclusive)
     except FileExistsError:
-        raise _already_exists(target.shown) from None
+        raise already_exists(target.shown) from None
 
 
 def _append(target: Target, content: bytes, context: ChangeContext) -> tuple[bool, str | None]:
@@ -162,11 +166,29 @@ def _append(target: Target, content: bytes, context: ChangeContext) -> tuple[boo
                 return write(target, content, "create_only", context)
             continue
         try:
+            if target.splits_links and status is not None and status.st_nlink > 1:
+                return False, _append_to_copy(target, content, context)
             return False, _append_to_existing(target, content, context)
         except FileNotFoundError:
             if context.if_match is not None:
                 raise
     raise AlreadyExists(f"file is created and removed again and again: {target.shown}")
+
+
+def _append_to_copy(target: Target, content: bytes, context: ChangeContext) -> None:
+    """Append to a copy of the file, which replaces this one of its hard links."""
+
+    def fill_for(before: Version) -> Fill:
+        require_match(before, target.shown, context)
+
+        def fill(fd: int) -> None:
+            if before.fd >= 0:
+                os.lseek(fd, copy_content(before.fd, fd, context.cancellation), os.SEEK_SET)
+            write_all(fd, content)
+
+        return fill
+
+    replace_file(target, fill_for, context.locks, depends=True)
 
 
 def _append_to_existing(target: Target, content: bytes, context: ChangeContext) -> str | None:
@@ -195,7 +217,8 @@ def _append_to_existing(target: Target, content: bytes, context: ChangeContext) 
         return hasher.hexdigest() if offset == size else None
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes) -> None:
+    """Write everything at the descriptor's position."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -220,7 +243,8 @@ def _extend(fd: int, content: bytes) -> int:
     return before + written
 
 
-def _already_exists(path: str) -> AlreadyExists:
+def already_exists(path: str) -> AlreadyExists:
+    """The error for a file that is in the way of a new one."""
     return AlreadyExists(f"file already exists: {path}; use overwrite mode to replace")
 
 

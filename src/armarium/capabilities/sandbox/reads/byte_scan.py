@@ -23,20 +23,19 @@ def count_newlines(buffer: bytes | bytearray, start: int, stop: int) -> int:
     """How many lines end in [start, stop)."""
     if _FAST_COUNT or stop - start <= _SMALL_BYTES:
         return buffer.count(b"\n", start, stop)
-    # Older CPythons count byte by byte. Marking the newlines and adding up the marks has no branch to mispredict.
+    return count_marks(buffer, start, stop)
+
+
+def count_marks(buffer: bytes | bytearray, start: int, stop: int) -> int:
+    """The same for older CPythons, which count byte by byte: adding up marks has no branch to mispredict."""
     return _vectors.bytesum(_vectors.translate(buffer, _NEWLINE_MARKS, start=start, end=stop))
 
 
 def text_finder(text: bytes) -> Find:
     vectors_find = _vectors.find
-
-    def find_byte(buffer: bytes | bytearray, start: int, stop: int) -> int:
-        return buffer.find(text, start, stop)
-
-    def find_text(buffer: bytes | bytearray, start: int, stop: int) -> int:
-        return vectors_find(buffer, text, start, stop)
-
-    return find_byte if len(text) == 1 else find_text
+    if len(text) == 1:
+        return lambda buffer, start, stop: buffer.find(text, start, stop)
+    return lambda buffer, start, stop: vectors_find(buffer, text, start, stop)
 
 
 def lower_copy(buffer: bytearray, start: int, stop: int, into: bytearray) -> None:

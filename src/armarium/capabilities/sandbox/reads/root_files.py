@@ -48,7 +48,7 @@ def read_file(
 ) -> results.FileContent:
     with checked_path(root, path) as normal:
         window.check()
-        with _opened(root, normal) as (fd, status):
+        with opened_for_reading(root, normal) as (fd, status):
             content = read(fd, status.st_size, window, limits, cancellation, number_lines=number_lines)
     return results.FileContent(root=root.name, path=escape_name(normal), **content)  # pyright: ignore[reportCallIssue] no overlap
 
@@ -79,7 +79,7 @@ def read_files(
 
 
 def hash_file(root: Root, path: str, algorithm: str, cancellation: Cancellation) -> results.Hash:
-    with checked_path(root, path) as normal, _opened(root, normal) as (fd, status):
+    with checked_path(root, path) as normal, opened_for_reading(root, normal) as (fd, status):
         expect_bytes(status.st_size)
         hexadecimal = digest(fd, algorithm, cancellation)
     return results.Hash(
@@ -88,10 +88,14 @@ def hash_file(root: Root, path: str, algorithm: str, cancellation: Cancellation)
 
 
 @contextmanager
-def _opened(root: Root, path: str) -> Generator[tuple[int, os.stat_result]]:
+def opened_for_reading(root: Root, path: str) -> Generator[tuple[int, os.stat_result]]:
+    """A regular file whose content the caller may read, with its status."""
+    root.require_readable(path)
     with root.confined.opened_regular(path) as (fd, status):
-        if root.ignore:
-            root.require_visible(root.confined.locate(fd, last_known=True))
+        if root.restricts_reading:
+            located = root.confined.locate(fd, last_known=True)
+            if located != path:
+                root.require_readable(located)
         yield fd, status
 
 
@@ -185,7 +189,7 @@ def stat_file(root: Root, path: str, include_sha256: bool, cancellation: Cancell
         if kind == "symlink":
             found["target"] = _target(root, normal)
         if include_sha256 and "file" in (kind, found.get("target", {}).get("type")):
-            with _opened(root, normal) as (fd, status):
+            with opened_for_reading(root, normal) as (fd, status):
                 expect_bytes(status.st_size)
                 found["sha256"] = digest(fd, "sha256", cancellation)
     return found

@@ -54,9 +54,15 @@ def glob(top_fd: int, prefix: str, query: NameQuery, *, bounds: Bounds, cancella
 
     `prefix` is the path of the directory in its root, "" for the root itself.
     """
+    if query.pattern is not None and query.regex is None:
+        selection: Selection = glob_selection(query.pattern)
+    elif query.regex is not None and query.pattern is None:
+        selection = PathSearch(query.regex)
+    else:
+        raise InvalidArgument("exactly one of pattern or regex must be provided")
     watch = Watch(bounds.deadline, cancellation)
     type_filter, offset = query.type_filter, query.offset
-    walk = Walk(top_fd, prefix, _selection(query.pattern, query.regex), type_filter, bounds, watch)
+    walk = Walk(top_fd, prefix, selection, type_filter, bounds, watch)
     matches: list[FoundEntry] = []
     with closing(walk.runs()) as runs:
         for run in runs:
@@ -71,14 +77,6 @@ def glob(top_fd: int, prefix: str, query: NameQuery, *, bounds: Bounds, cancella
                     return GlobResult(matches, truncated=True, timed_out=False)
                 matches.append(found)
     return GlobResult(matches, truncated=False, timed_out=watch.timed_out)
-
-
-def _selection(pattern: str | None, regex: str | None) -> Selection:
-    if pattern is not None and regex is None:
-        return glob_selection(pattern)
-    if regex is not None and pattern is None:
-        return PathSearch(regex)
-    raise InvalidArgument("exactly one of pattern or regex must be provided")
 
 
 def _found(directory_fd: int, directory: str, name: str) -> FoundEntry | None:

@@ -68,12 +68,12 @@ class Pattern:
 
 def line_pattern(pattern: str, *, fold: bool) -> Pattern:
     """Compile a pattern for lines without their line ending, or raise `InvalidPattern`."""
-    return _cache.find(("line", pattern, fold))
+    return pattern_cache.find(("line", pattern, fold))
 
 
 def path_pattern(pattern: str) -> Pattern:
     """Compile a pattern for paths, in which a line feed is an ordinary character, or raise `InvalidPattern`."""
-    return _cache.find(("path", pattern, False))
+    return pattern_cache.find(("path", pattern, False))
 
 
 class PatternCache(OrderedDict[_Key, tuple[Pattern, int]]):
@@ -108,7 +108,7 @@ class PatternCache(OrderedDict[_Key, tuple[Pattern, int]]):
             return made
 
 
-_cache = PatternCache(CACHE_BYTES)
+pattern_cache = PatternCache(CACHE_BYTES)
 
 
 def memory_for(instructions: int) -> int:

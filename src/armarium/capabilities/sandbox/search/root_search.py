@@ -36,7 +36,7 @@ def grep_root(root: Root, args: GrepArgs, deadline: float, cancellation: Cancell
         offset=args.offset,
         output=args.output_mode,
     )
-    with _opened(root, args, deadline) as (fd, path, bounds):
+    with _opened(root, args, deadline, reading=True) as (fd, path, bounds):
         mode = os.fstat(fd).st_mode
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
             raise NotARegularFile(f"not a directory or a regular file: {args.path}")
@@ -70,7 +70,7 @@ def glob_root(root: Root, args: GlobArgs, deadline: float, cancellation: Cancell
     if (args.pattern is None) == (args.regex is None):
         raise InvalidArgument("exactly one of `pattern` or `regex` must be provided")
     query = NameQuery(args.pattern, args.regex, args.type_filter, min(args.max_results, MAX_RESULTS), args.offset)
-    with _opened(root, args, deadline) as (fd, path, bounds):
+    with _opened(root, args, deadline, reading=False) as (fd, path, bounds):
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise NotADirectory(f"not a directory: {args.path}")
         result = glob(fd, path, query, bounds=bounds, cancellation=cancellation)
@@ -87,17 +87,20 @@ def glob_root(root: Root, args: GlobArgs, deadline: float, cancellation: Cancell
 
 
 @contextmanager
-def _opened(root: Root, args: SearchArgs, deadline: float) -> Generator[tuple[int, str, Bounds]]:
-    """Open the searched path and build the bounds of the walk. Ignore rules apply to the resolved path."""
+def _opened(root: Root, args: SearchArgs, deadline: float, *, reading: bool) -> Generator[tuple[int, str, Bounds]]:
+    """Open the searched path and build the bounds of the walk. Rules apply to the resolved path."""
     confined = root.confined  # the same object even if the root is replaced meanwhile
     with (
         checked_path(root, args.path, what="directory") as path,
         confined.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd,
     ):
-        located = confined.locate(fd) if root.ignore or args.respect_gitignore else path
-        root.require_visible(located, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        located = confined.locate(fd) if root.restricts_reading or args.respect_gitignore else path
+        require = root.require_readable if reading else root.require_visible
+        for each in {path, located}:
+            require(each, is_directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        unread = root.credentials if reading else None
         gitignores = GitIgnores.above(confined.fd, located) if args.respect_gitignore else None
-        yield fd, path, Bounds(deadline, args.max_depth or None, root.ignore, gitignores, located)
+        yield fd, path, Bounds(deadline, args.max_depth or None, root.ignore, gitignores, located, unread)
 
 
 def _match(line: LineMatch) -> Match:

@@ -9,6 +9,7 @@ import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from armarium.foundation.run_slots import RunSlots
@@ -47,6 +48,7 @@ class _Job(NamedTuple):
     future: asyncio.Future[Any]
 
 
+@dataclass(eq=False)
 class Pool:
     """Threads that start on demand and end when they have been idle for a while.
 
@@ -57,24 +59,18 @@ class Pool:
     on a dead disk. These threads are daemons.
     """
 
-    def __init__(
-        self,
-        name: str,
-        size: int,
-        prepare: Callable[[], None],
-        *,
-        max_bytes: int | None = None,
-        at_once: int | None = None,
-        idle_s: float = _IDLE_S,
-    ) -> None:
-        """With `max_bytes`, work that announces more raises `LongWork`. With `at_once`, at most that many jobs run at
-        the same time; the others wait for a time slice."""
-        self._max_bytes = max_bytes
-        self._idle_s = idle_s
-        self._run_slots = None if at_once is None else RunSlots(at_once)
-        self._name = name
-        self._size = size
-        self._prepare = prepare
+    name: str
+    size: int
+    prepare: Callable[[], None]
+    _: KW_ONLY
+    max_bytes: int | None = None
+    """Work that announces more bytes raises `LongWork`."""
+    at_once: int | None = None
+    """At most this many jobs run at the same time; the others wait for a time slice."""
+    idle_s: float = _IDLE_S
+
+    def __post_init__(self) -> None:
+        self._run_slots = None if self.at_once is None else RunSlots(self.at_once)
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._started = 0
@@ -102,7 +98,7 @@ class Pool:
                 self._assigned.put(job)
                 if self._running > len(self._threads):
                     self._started += 1
-                    thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True)
+                    thread = threading.Thread(target=self._serve, name=f"{self.name}-{self._started}", daemon=True)
                     self._threads.add(thread)
             else:
                 self._waiting.setdefault(caller, deque()).append(job)
@@ -139,16 +135,16 @@ class Pool:
         return threads
 
     def _may_run(self, caller: str) -> bool:
-        return self._running_of[caller] < self._size - self._running
+        return self._running_of[caller] < self.size - self._running
 
     def _count_in(self, caller: str) -> None:
         self._running += 1
         self._running_of[caller] += 1
 
     def _serve(self) -> None:
-        self._prepare()
-        if self._max_bytes is not None:
-            _here.max_bytes = self._max_bytes
+        self.prepare()
+        if self.max_bytes is not None:
+            _here.max_bytes = self.max_bytes
         while (job := self._next_assigned()) is not None:
             while job is not None:
                 self._run(job)
@@ -173,7 +169,7 @@ class Pool:
         """The next assigned job, or None if this thread should end."""
         while True:
             try:
-                return self._assigned.get(timeout=self._idle_s)
+                return self._assigned.get(timeout=self.idle_s)
             except queue.Empty:
                 with self._lock:
                     if len(self._threads) > self._running:
