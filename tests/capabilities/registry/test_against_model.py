@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -45,16 +46,22 @@ paths = st.sampled_from(PATHS)
 sources = st.sampled_from(SOURCES)
 severities = st.sampled_from(SEVERITIES)
 reported = st.builds(
-    lambda path, rule, line, severity, mark, suppressed: ReportEntry(
-        path, rule, f"{rule} {severity}", severity, line, fingerprint=mark, suppressed=suppressed
+    lambda path, rule, line, severity, suppressed: ReportEntry(
+        path,
+        rule,
+        f"{rule} {severity}",
+        severity,
+        line,
+        fingerprint="mark" if rule == "marked" else None,
+        suppressed=suppressed,
     ),
     paths,
-    st.sampled_from(["R1", "R2"]),
+    st.sampled_from(["R1", "R2", "marked"]),
     st.sampled_from([None, 1, 2]),
     severities,
-    st.sampled_from([None, None, "mark"]),
     st.sampled_from([False, False, True]),
 )
+reports = st.lists(reported, max_size=8, unique_by=lambda each: (each.path, each.fingerprint or id(each)))
 covers = st.none() | st.lists(st.sampled_from([*PLACES, "."]), max_size=2).map(tuple)
 
 
@@ -66,6 +73,7 @@ class ModelFinding:
     described: tuple[Any, ...] = ()
     suppressed: bool = False
     """Whether a scan says so, and not a person."""
+    number: int = field(default_factory=itertools.count().__next__)
 
 
 @dataclass
@@ -87,11 +95,11 @@ class ModelFile:
 
 
 def identity(found: ReportEntry) -> str:
-    return found.fingerprint or place_of(found)
+    return found.fingerprint or f"{place_of(found)}:{found.message}"
 
 
 def place_of(found: ReportEntry) -> str:
-    return f"{found.rule_id}:{found.line_start or found.message}"
+    return f"{found.rule_id}:{found.line_start}"
 
 
 def guess(path: str) -> str:
@@ -154,49 +162,64 @@ class Model:
 
     def scan(self, source: str, findings: list[ReportEntry], covered: tuple[str, ...] | None) -> Counter[str]:
         counts: Counter[str] = Counter()
-        seen: set[tuple[int, str]] = set()
-        named: list[ModelFile] = []
+        seen: set[int] = set()
+        named: dict[str, dict[str, ReportEntry]] = {}
         for each in findings:
             here = [file for file in self.files if file.path == each.path]
             if here and all(file.removed for file in here):
                 counts["skipped"] += 1
                 continue
-            file = self.register(each.path)
-            named.append(file)
-            key = identity(each)
-            if (file.order, key) in seen:
-                counts["duplicate"] += 1
-                continue
-            seen.add((file.order, key))
-            described = (each.rule_id, each.severity, each.message, each.line_start)
-            place = place_of(each)
-            if (source, key) not in file.findings and (file.order, place) not in seen and each.fingerprint:
-                unnamed = file.findings.pop((source, place), None)
-                if unnamed is not None:
-                    file.findings[source, key] = unnamed
-            known = file.findings.get((source, key))
-            status: FindingStatus = "false_positive" if each.suppressed else "open"
-            if known is None:
-                file.findings[source, key] = ModelFinding(each.severity, status, 1, described, each.suppressed)
-                file.events["finding_created"] += 1
-                counts["created"] += 1
-                continue
-            known.seen += 1
-            if known.status == "false_positive" and not known.suppressed:
-                status = "false_positive"
-            else:
-                known.suppressed = each.suppressed
-            reopened = known.status != "open" and status == "open"
-            changed = known.status != status or known.described != described
-            known.severity, known.described, known.status = each.severity, described, status
-            file.events["finding_updated"] += changed
-            counts["reopened" if reopened else "updated" if changed else "unchanged"] += 1
-        looked_at = named if covered is None else [f for f in self.files if any(is_below(f.path, c) for c in covered)]
-        for file in looked_at:
-            for (found_by, key), finding in file.findings.items():
-                if found_by == source and (file.order, key) not in seen:
+            distinct = named.setdefault(each.path, {})
+            counts["duplicate"] += identity(each) in distinct
+            distinct.setdefault(identity(each), each)
+        files = {path: self.register(path) for path in named}
+        for path, distinct in named.items():
+            file = files[path]
+            for key, each, known in self.recognised(file, source, distinct):
+                described = (each.rule_id, each.severity, each.message, each.line_start)
+                status: FindingStatus = "false_positive" if each.suppressed else "open"
+                if known is None:
+                    made = ModelFinding(each.severity, status, 1, described, each.suppressed)
+                    file.findings[source, key] = made
+                    seen.add(id(made))
+                    file.events["finding_created"] += 1
+                    counts["created"] += 1
+                    continue
+                file.findings[source, key] = known
+                seen.add(id(known))
+                known.seen += 1
+                if known.status == "false_positive" and not known.suppressed:
+                    status = "false_positive"
+                else:
+                    known.suppressed = each.suppressed
+                reopened = known.status != "open" and status == "open"
+                changed = known.status != status or known.described != described
+                known.severity, known.described, known.status = each.severity, described, status
+                file.events["finding_updated"] += changed
+                counts["reopened" if reopened else "updated" if changed else "unchanged"] += 1
+        scanned = [f for f in self.files if any(is_below(f.path, c) for c in covered or ())]
+        for file in files.values() if covered is None else scanned:
+            for (found_by, _), finding in file.findings.items():
+                if found_by == source and id(finding) not in seen:
                     counts["closed"] += self.fix(file, finding)
         return counts
+
+    def recognised(
+        self, file: ModelFile, source: str, distinct: dict[str, ReportEntry]
+    ) -> list[tuple[str, ReportEntry, ModelFinding | None]]:
+        """The reported findings with those that they are: by everything, else by rule and line."""
+        found: dict[str, ModelFinding | None] = {key: file.findings.pop((source, key), None) for key in distinct}
+        for place in {place_of(each) for each in distinct.values() if each.line_start and not each.fingerprint}:
+            new = [key for key, each in distinct.items() if place_of(each) == place and found[key] is None]
+            known = [key for by, key in file.findings if by == source and key.startswith(f"{place}:")]
+            known.sort(key=lambda key: file.findings[source, key].number)
+            if len(new) == len(known):
+                new, known = sorted(new), sorted(known)
+            else:
+                known.sort(key=lambda key: file.findings[source, key].status == "fixed")
+            for old_key, new_key in zip(known, new, strict=False):
+                found[new_key] = file.findings.pop((source, old_key))
+        return [(key, each, found[key]) for key, each in distinct.items()]
 
 
 def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
@@ -210,7 +233,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             self.registry: Registry = runner.run(self.stack.enter_async_context(open_registry(Path(directory), "p")))
             self.model = Model()
             self.ids: dict[int, str] = {}
-            self.issues = [runner.run(self.registry.create_issue(IssueChange(title="one")))["id"]]
+            self.issues = [runner.run(self.registry.create_issue(IssueChange(title="one"), ACTOR))["id"]]
 
         def teardown(self) -> None:
             if hasattr(self, "stack"):
@@ -224,7 +247,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
             assert runner.run(self.registry.get_file(record["id"]))["summary"] == file.summary
             assert self.ids.setdefault(file.order, record["id"]) == record["id"]
 
-        @rule(source=sources, findings=st.lists(reported, max_size=6), covered=covers)
+        @rule(source=sources, findings=reports, covered=covers)
         def scan(self, source: str, findings: list[ReportEntry], covered: tuple[str, ...] | None) -> None:
             outcome = runner.run(self.registry.scan(ScanReport(source, findings, covered), ACTOR))
             wanted = self.model.scan(source, findings, covered)
@@ -361,9 +384,7 @@ def registry_machine(runner: asyncio.Runner) -> type[RuleBasedStateMachine]:
 
 
 def model_key(finding: Any) -> str:
-    if finding["fingerprint"]:
-        return finding["fingerprint"]
-    return f"{finding['rule_id']}:{finding['line_start'] or finding['message']}"
+    return finding["fingerprint"] or f"{finding['rule_id']}:{finding['line_start']}:{finding['message']}"
 
 
 @pytest.mark.hypothesis  # for `make soak`: it runs what is marked so with random examples

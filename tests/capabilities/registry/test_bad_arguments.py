@@ -122,7 +122,7 @@ async def test_the_good_arguments_beside_them_are_good(calls: Calls, tool: str) 
 
 
 @pytest.mark.parametrize("argument", ["language", "file_type", "path"])
-def test_half_a_character_is_refused(served: ServedProject, argument: str) -> None:
+def test_an_unpaired_surrogate_is_refused(served: ServedProject, argument: str) -> None:
     arguments = {"path": '"half/a.py"'} | {argument: '"\\ud800"'}
     written = ", ".join(f'"{name}": {value}' for name, value in arguments.items())
     with RawSession.opened(served.server.url) as session:

@@ -42,6 +42,7 @@ def make_another_version(file: Path) -> None:
 
 def make_rubbish(file: Path) -> None:
     file.write_bytes(b"this is no database, whatever its name says " * 100)
+    file.chmod(0o600)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import ReportEntry, ScanReport, SortField
+from armarium.capabilities.registry.model import FindingFilter, ReportEntry, ScanReport, SortField
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.storage import file as registry_file
 from armarium.capabilities.registry.storage import files
@@ -20,7 +20,8 @@ from armarium.capabilities.registry.storage.database import STATEMENTS, Registry
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
-PARTS = {"{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
+TABLES = "findings n CROSS JOIN files f ON f.no = n.file_no"
+PARTS = {"{tables}": TABLES, "{where}": "TRUE", "{index}": "INDEXED BY files_by_path", "{order}": "path"}
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_every_statement_can_be_prepared(tmp_path: Path, statement: str) -> None
     connection = sqlite3.connect(tmp_path / "registry.sqlite")
     names = {"path", "file_no", "kind", "limit", "offset", "source", "run", "id", "language", "file_type", "metadata",
              "now", "no", "removed_at", "title", "body", "status", "priority", "labels", "external_ref", "created_at",
-             "updated_at", "closed_at"}  # fmt: skip
+             "updated_at", "closed_at", "category", "skip", "issue_no", "before"}  # fmt: skip
     values = [None] * statement.count("?") if "?" in statement else dict.fromkeys(names)
     assert connection.execute(f"EXPLAIN {statement}", values).fetchall()
     connection.close()
@@ -175,7 +176,22 @@ async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPat
 def make_older(file: Path, version: int) -> None:
     """As earlier programs made it."""
     older = sqlite3.connect(file)
-    older.execute("ALTER TABLE findings DROP COLUMN suppressed")
+    for kind, name in (
+        ("INDEX", "findings_by_severity"),
+        ("INDEX", "findings_of_issue"),
+        ("TRIGGER", "association_uncounted"),
+        ("TABLE", "scans"),
+        ("TABLE", "judgements"),
+        ("TABLE", "issue_events"),
+    ):
+        older.execute(f"DROP {kind} {name}")
+    for table, column in (
+        ("findings", "suppressed"),
+        ("findings", "category"),
+        ("findings", "context"),
+        ("files", "sketch"),
+    ):
+        older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     if version == 1:
         make_first(older)
     older.execute(f"PRAGMA user_version = {version}")
@@ -206,12 +222,16 @@ async def test_a_registry_of_an_earlier_version_becomes_one_of_ours(project: Pat
         assert (await registry.timeline(record["id"]))["total"] == 3
         assert [each["file_path"] for each in await registry.issue_files(issue["id"])] == ["a.py"]
         assert (await registry.list_issues())["results"] == [issue]
+        assert (await registry.search_issues())["results"] == [issue]
+        assert (await registry.issue_timeline(issue["id"]))["results"] == []
+        assert (await registry.search_findings(FindingFilter()))["results"] == detail["recent_findings"]
+        assert (await registry.summarise_findings(FindingFilter()))["last_scans"] == []
     assert file.read_bytes() == as_it_was
     async with open_registry(project) as registry:
         assert await all_files(registry) == [record]
         assert (await scanned(registry, found("a.py", suppressed=True)))["findings_updated"] == 1
     made = sqlite3.connect(file)
-    assert made.execute("PRAGMA user_version").fetchone() == (3,)
+    assert made.execute("PRAGMA user_version").fetchone() == (5,)
     [(listing,)] = made.execute("SELECT sql FROM sqlite_master WHERE name = 'files_by_updated_at'").fetchall()
     made.close()
     assert "WHERE removed_at IS NULL" in listing

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from armarium.capabilities.registry.arguments import ImportOptions
 from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
 from armarium.capabilities.registry.reports.formats import read_reports
@@ -39,7 +40,7 @@ def test_gitleaks_is_recognised_and_its_secrets_stay_where_they_are() -> None:
 
 
 def test_an_empty_gitleaks_report_is_a_scan_that_found_nothing() -> None:
-    assert read_reports(b"[]\n", source="ci-gitleaks") == [ScanReport("ci-gitleaks", [])]
+    assert read_reports(b"[]\n", ImportOptions(scan_source="ci-gitleaks")) == [ScanReport("ci-gitleaks", [])]
 
 
 def test_our_own_form_is_recognised_with_what_it_covers() -> None:
@@ -49,7 +50,7 @@ def test_our_own_form_is_recognised_with_what_it_covers() -> None:
 
 def test_source_and_coverage_can_be_said_by_whoever_imports() -> None:
     for data in (encoded(OWN), encoded([gitleaks_finding(SECRET)]), sarif(sarif_run(sarif_result()))):
-        (report,) = read_reports(data, source="nightly", covered=["."])
+        (report,) = read_reports(data, ImportOptions(scan_source="nightly", paths=(".",)))
         assert (report.source, report.covered) == ("nightly", (".",))
 
 
@@ -156,7 +157,7 @@ _RUNS = st.fixed_dictionaries(
 @given(document=_VALUES | _RUNS, form=st.sampled_from(["auto", "sarif", "gitleaks", "armarium"]))
 def test_any_json_is_a_report_or_is_refused(document: object, form: ReportFormat) -> None:
     try:
-        reports = read_reports(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS), form)
+        reports = read_reports(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS), ImportOptions(format=form))
     except ValidationError:
         return
     for report in reports:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import gzip
+import json
+from collections.abc import Callable, Generator
 from typing import Any
 
 import httpx
@@ -11,10 +13,10 @@ import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
-from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
+from armarium.capabilities.registry.tools import declared_routes
 from armarium.surfaces.web.openapi import openapi_document
 from support.registry_calls import ServedProject
-from support.scanner_reports import bandit_report, faulty_project, ruff_report
+from support.scanner_reports import bandit_report, faulty_project, ruff_report, sarif_result, sarif_run
 from support.tried_routes import MODES, operations_of, try_operation
 
 ISSUE = {"title": "Relight the lamp", "labels": ["night"]}
@@ -28,8 +30,7 @@ def http(served: ServedProject) -> Generator[httpx.Client]:
 
 def description() -> dict[str, Any]:
     """The registry's API without one behind it. The server under test wants no key."""
-    routes = registry_routes([*(tool.spec for tool in TOOLS), IMPORT_TOOL.spec])
-    document = openapi_document([("registry", route) for route in routes])
+    document = openapi_document([("registry", route) for route in declared_routes()])
     del document["security"], document["components"]["securitySchemes"]
     return document
 
@@ -81,6 +82,21 @@ def test_reports_are_taken_in_as_scanners_write_them(served: ServedProject, http
         assert scan["findings_created"] + sum(each["count"] for each in scan["skipped"]) > 0
 
 
+def test_reports_of_other_machines_are_mapped_and_counted_or_refused(http: httpx.Client) -> None:
+    report = {"version": "2.1.0", "runs": [sarif_run(sarif_result("/ci/mapped/a.py", level="error"), tool="Far")]}
+    error = body_of(http.post("/registry/scan-results", params={"paths": "."}, json=report), 422)
+    assert error["code"] == "all_results_skipped"
+    query = {"paths": "far", "map": ["/ci=far", "/other=x"], "category": "nightly"}
+    (scan,) = body_of(http.post("/registry/scan-results", params=query, json=report))["scans"]
+    assert (scan["findings_created"], scan["category"], scan["new_by_severity"]["high"]) == (1, "nightly", 1)
+    (finding,) = body_of(http.get("/registry/findings", params={"scan_source": "far"}))["results"]
+    assert finding["file_path"] == "far/mapped/a.py"
+    assert (
+        body_of(http.post("/registry/scan-results", params={"map": "x"}, json=report), 400)["code"]
+        == "validation_error"
+    )
+
+
 def test_a_finding_is_judged_and_becomes_an_issue(http: httpx.Client) -> None:
     report = {
         "scan_source": "keeper",
@@ -94,6 +110,85 @@ def test_a_finding_is_judged_and_becomes_an_issue(http: httpx.Client) -> None:
     assert not body_of(http.post(f"/registry/findings/{finding['id']}/issue"))["created"]
     judged = body_of(http.patch(f"/registry/findings/{finding['id']}", json={"status": "false_positive"}))
     assert judged["status"] == "false_positive"
+
+
+def test_findings_are_searched_counted_judged_together_and_restored(http: httpx.Client) -> None:
+    places = [{"path": f"many/{name}.py", "rule_id": "M1", "message": "dim", "severity": "low"} for name in "abc"]
+    body_of(http.post("/registry/scan-results", json={"scan_source": "many", "findings": places}))
+    query = {"path_prefix": "many/", "severity": ["low", "high"], "sort": "path", "limit": 2}
+    page = body_of(http.get("/registry/findings/search", params=query))
+    assert [each["file_path"] for each in page["results"]] == ["many/a.py", "many/b.py"]
+    rest = body_of(http.get("/registry/findings/search", params=query | {"cursor": page["next"]}))
+    assert ([each["file_path"] for each in rest["results"]], rest["next"]) == (["many/c.py"], None)
+    wanted = {"path_prefix": "many/", "status": ["open"]}
+    assert body_of(http.get("/registry/summary", params=wanted))["total"] == 3
+    asked = {"filter": wanted, "expected": 3, "status": "false_positive", "reason": "dim is fine"}
+    judged = body_of(http.post("/registry/findings/judge", json=asked))
+    assert judged["changed"] == 3
+    assert body_of(http.post("/registry/findings/judge", json=asked), 409)["code"] == "conflict"
+    detail = body_of(http.get(f"/registry/findings/{page['results'][0]['id']}"))
+    assert detail["finding"]["status"] == "false_positive"
+    assert detail["timeline"][0]["data"]["reason"] == "dim is fine"
+    undo = {"judgement_id": judged["judgement_id"]}
+    assert body_of(http.post("/registry/findings/undo", json=undo)) == {"restored": 3, "skipped": 0}
+    assert body_of(http.get("/registry/summary", params=wanted))["total"] == 3
+    for wrong in ({}, {"filter": {}}, {"filter": {}, "expected": 1, "finding_ids": []}):
+        error = body_of(http.post("/registry/findings/judge", json=wrong | {"status": "open"}), 400)
+        assert error["code"] == "validation_error"
+
+
+def test_a_caller_learns_their_roles(http: httpx.Client) -> None:
+    assert body_of(http.get("/registry/roles")) == {"roles": ["read", "report", "judge", "administer"]}
+
+
+def test_a_path_is_looked_up_and_stays_unknown(http: httpx.Client) -> None:
+    for _ in range(2):
+        found = body_of(http.get("/registry/file", params={"path": "lookup/new.py"}))
+        assert (found["path"], found["id"]) == ("lookup/new.py", None)
+    assert body_of(http.get("/registry/file", params={"path": "/etc/passwd"}), 400)["code"] == "invalid_path"
+
+
+def test_links_are_removed_and_issues_searched_and_commented(http: httpx.Client) -> None:
+    file = registered(http, "links/wick.py")
+    issue = body_of(http.post("/registry/issues", json={"title": "Trim the wick"}), 201)
+    link = {"issue_id": issue["id"], "assoc_type": "task_for"}
+    body_of(http.post(f"/registry/files/{file['id']}/associations", json=link))
+    [linked] = body_of(http.get(f"/registry/issues/{issue['id']}/files"))["result"]
+    address = f"/registry/files/{file['id']}/associations/{linked['id']}"
+    assert body_of(http.delete(address)) == {"status": "removed"}
+    assert body_of(http.delete(address), 404)["code"] == "not_found"
+    comment = body_of(http.post(f"/registry/issues/{issue['id']}/comments", json={"text": "done"}), 201)
+    assert comment["data"] == {"text": "done"}
+    assert body_of(http.get(f"/registry/issues/{issue['id']}/timeline"))["results"][0] == comment
+    found = body_of(http.get("/registry/issues/search", params={"text": "trim", "status": "open"}))
+    assert [each["id"] for each in found["results"]] == [issue["id"]]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_file_of_a_report_is_imported_as_the_command_does(
+    http: httpx.Client, compress: Callable[[bytes], bytes]
+) -> None:
+    name = f"upload-{compress.__name__}"
+    report = {"version": "2.1.0", "runs": [sarif_run(sarif_result(f"/ci/{name}/a.py", level="error"), tool=name)]}
+    query = {"map": "/ci=.", "category": "nightly", "paths": name}
+    headers = {"content-type": "application/sarif+json"}
+    content = compress(json.dumps(report).encode())
+    (scan,) = body_of(http.post("/registry/import", params=query, content=content, headers=headers))["scans"]
+    assert (scan["findings_created"], scan["category"]) == (1, "nightly")
+    report["runs"] = [sarif_run(tool=name)]
+    content = compress(json.dumps(report).encode())
+    (scan,) = body_of(http.post("/registry/import", params=query, content=content, headers=headers))["scans"]
+    assert scan["findings_closed"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"<xml>", b"\x1f\x8bnothing", b"{}", b"[1]"])
+def test_a_file_that_is_no_report_changes_nothing(http: httpx.Client, content: bytes) -> None:
+    assert body_of(http.post("/registry/import", content=content), 400)["code"] == "validation_error"
+
+
+def test_a_report_that_grows_when_it_is_decompressed_is_refused(http: httpx.Client) -> None:
+    content = gzip.compress(b" " * (65 * 1024 * 1024))
+    assert "64 MiB" in body_of(http.post("/registry/import", content=content), 400)["error"]
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,11 @@ def test_a_run_that_failed_closes_nothing() -> None:
     assert len(findings_of(report)) == 1
 
 
-def test_a_result_without_a_rule_is_left_out_and_counted() -> None:
-    report = only_report(sarif(sarif_run(sarif_result(rule=None, ruleIndex=7), sarif_result())))
-    assert report.skipped == {"no_rule": 1}
-    assert len(findings_of(report)) == 1
+def test_results_without_a_rule_get_one_by_the_kind_of_their_message() -> None:
+    messages = ("Unexpected token 'x' in line 3", "Unexpected token 'y' in line 14", "Unterminated string")
+    results = [sarif_result(rule=None, ruleIndex=7, message={"text": each}) for each in messages]
+    report = only_report(sarif(sarif_run(*results, sarif_result())))
+    assert report.skipped == {}
+    first, second, third, named = [finding.rule_id for finding in report.findings]
+    assert first == second != third
+    assert (first, named) == ("unnamed-61689c2e", "R1")

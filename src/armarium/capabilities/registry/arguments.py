@@ -104,7 +104,7 @@ class ReportedFinding(Args):
     suggestion: str | None = None
     """How to fix it."""
     fingerprint: str | None = None
-    """Identifies the finding even if lines move. Without it, rule and line identify it."""
+    """Identifies the finding even if lines move. Without it, rule and content of the line identify it."""
     metadata: Metadata | None = None
     """Other data."""
 
@@ -116,17 +116,28 @@ class ReportArgs(Args):
     """All findings of the scan. Earlier findings that are not among them are closed as fixed."""
     paths: tuple[str, ...] | None = None
     """Scanned files and directories, "." for all. If omitted, the files that have findings."""
+    category: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""
+    """Name for a part of what the scanner checks, such as a language. Only findings of the same category are closed."""
 
 
-class ImportArgs(Args):
-    report: Annotated[Any, WithJsonSchema({"type": ["object", "array"]})]
-    """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
+class ImportOptions(Args):
+    """How a report is read, and what overrides its content."""
+
     format: model.ReportFormat = "auto"
     """Format of the report; `auto` detects it."""
     scan_source: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     """Name of the scanner. Overrides the one in the report."""
     paths: tuple[str, ...] | None = None
     """Scanned files and directories. Overrides those in the report."""
+    category: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    """Only findings of the same category are closed. Overrides the one in the report."""
+    map: tuple[str, ...] = ()
+    """`PREFIX=PATH`: paths that begin with PREFIX, or with a base such as %SRCROOT%, are below PATH in the project."""
+
+
+class ImportArgs(ImportOptions):
+    report: Annotated[Any, WithJsonSchema({"type": ["object", "array"]})]
+    """SARIF 2.1.0, the JSON of gitleaks, or the arguments of report_findings."""
 
 
 class ListFindingsArgs(Args):
@@ -196,3 +207,104 @@ class PromoteArgs(IssueFields):
     """Title, on one line."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least. If omitted, derived from the severity of the finding."""
+
+
+# Of tools that only routes name.
+
+_MAX_CHOSEN = 200
+_MAX_IDS = 1000
+_MAX_REASON_CHARS = 2000
+_Names = Annotated[tuple[str, ...], Field(max_length=_MAX_CHOSEN)]
+
+
+class FindingFilterArgs(Args):
+    file_id: str | None = None
+    """Only findings in this file."""
+    issue_id: str | None = None
+    """Only findings that became this issue."""
+    path_prefix: str | None = None
+    """Only findings in files whose path begins with this text."""
+    text: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
+    """Only findings that have all these words in the message, the rule or the path."""
+    status: Annotated[tuple[model.FindingStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    """Only findings with one of these statuses."""
+    severity: Annotated[tuple[model.Severity, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    """Only findings with one of these severities."""
+    scan_source: _Names = ()
+    """Only findings of one of these scanners."""
+    rule_id: _Names = ()
+    """Only findings of one of these rules."""
+
+
+class SearchFindingsArgs(FindingFilterArgs):
+    sort: model.FindingSort = "updated_at"
+    """`severity`: worst first, by file; `updated_at`: changed last first; `path`: by path and line."""
+    limit: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_integer)] = 100
+    """Maximum number of findings to return."""
+    cursor: str | None = None
+    """`next` of the previous page, with the same filter and sort."""
+
+
+class FindingArgs(Args):
+    finding_id: str
+    """Id of the finding."""
+
+
+class JudgeArgs(Args):
+    finding_ids: Annotated[tuple[str, ...], Field(max_length=_MAX_IDS)] | None = None
+    """The findings to judge."""
+    filter: FindingFilterArgs | None = None
+    """Judges all findings that match, instead of `finding_ids`; needs `expected`."""
+    expected: Annotated[int, Field(ge=0), BeforeValidator(_integer)] | None = None
+    """How many findings match the filter, as the caller saw it. If they are not as many now, nothing is changed."""
+    status: model.FindingStatus
+    """The new status."""
+    reason: Annotated[str, Field(max_length=_MAX_REASON_CHARS)] = ""
+    """Why. It is in the timeline of every finding."""
+
+
+class JudgementArgs(Args):
+    judgement_id: str
+    """Id of the judgement, from its answer."""
+
+
+class PathArgs(Args):
+    path: str
+    """Path relative to the project, like src/app.py."""
+
+
+class UnlinkArgs(Args):
+    file_id: str
+    """Id of the file."""
+    association_id: Annotated[int, Field(ge=0), BeforeValidator(_integer)]
+    """Id of the link, from get_file or get_issue_files."""
+
+
+class SearchIssuesArgs(Args):
+    status: Annotated[tuple[model.IssueStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    """Only issues with one of these statuses."""
+    label: str | None = None
+    """Only issues with this label."""
+    text: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""
+    """Only issues that have all these words in the id, title, body or labels."""
+    limit: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_integer)] = 100
+    """Maximum number of issues to return."""
+    cursor: str | None = None
+    """`next` of the previous page, with the same filter."""
+
+
+class IssueTimelineArgs(IssueArgs):
+    limit: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_integer)] = 50
+    """Maximum number of events to return."""
+    cursor: str | None = None
+    """`next` of the previous page."""
+
+
+class CommentArgs(IssueArgs):
+    text: str = Field(min_length=1)
+    """The comment, in Markdown."""
+
+
+class ImportFileArgs(ImportOptions):
+    content: Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
+    """The report: JSON, which may be compressed with gzip."""

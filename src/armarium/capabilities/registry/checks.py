@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from armarium.capabilities.registry.errors import RegistryUnusable
+from armarium.capabilities.registry.ownership import require_own_registry
 from armarium.capabilities.registry.settings import RegistrySettings, project_directory, registry_file
 from armarium.capabilities.registry.storage.database import SCHEMA_VERSION, check_version
 from armarium.capabilities.registry.storage.file import connect_to_read, is_writable
@@ -27,6 +28,11 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
         problem = "is not a directory" if project.exists() else "does not exist"
         yield CheckResult("registry project", "fail", f"{project} {problem}", "create it, or correct `project`")
         return
+    try:
+        require_own_registry(file)
+    except RegistryUnusable as error:
+        yield CheckResult("registry database", "fail", error.message, error.hint)
+        return
     if is_writable(file):
         yield CheckResult("registry project", "ok", str(project))
     elif file.exists():
@@ -41,8 +47,6 @@ def check(section: RegistrySettings | None, facilities: Facilities) -> Iterator[
 
 def file_problem(file: Path) -> CheckResult | None:
     """Why the registry's file cannot be used; None if it can, or does not exist yet."""
-    if file.is_symlink() or file.parent.is_symlink():
-        return CheckResult("registry", "fail", f"{file} is a link", "remove it; the registry makes its own files")
     return problem_of(file) if file.exists() else None
 
 

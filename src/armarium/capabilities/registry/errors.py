@@ -13,51 +13,40 @@ class RegistryError(ArmariumError):
     """The base of the registry's errors."""
 
 
-class NotFound(RegistryError):
+class NotFound(RegistryError, code="not_found", http_status=404):
     """No file, finding or issue has this id."""
 
-    code, http_status = "not_found", 404
 
-
-class ValidationError(RegistryError):
+class ValidationError(RegistryError, code="validation_error", http_status=400):
     """An argument or a report is invalid."""
 
-    code, http_status = "validation_error", 400
+
+class Conflict(RegistryError, code="conflict", http_status=409):
+    """The findings or the judgement are not what the caller saw: something changed meanwhile."""
 
 
-class InvalidPath(RegistryError):
+class AllSkipped(RegistryError, code="all_results_skipped", http_status=422):
+    """No result of the report is in a file of the project, so nothing was imported."""
+
+
+class InvalidPath(RegistryError, code="invalid_path", security=True, http_status=400):
     """The path is absolute, leads out of the project (also through a link), or is not a possible path."""
 
-    code, security, http_status = "invalid_path", True, 400
 
-
-class Busy(RegistryError):
+class Busy(RegistryError, code="busy", retryable=True):
     """Another process was writing and did not finish in time."""
 
-    code, retryable = "busy", True
 
-
-class Unwritable(RegistryError):
+class Unwritable(RegistryError, code="unwritable", retryable=True):
     """The registry cannot be written: the disk is full, or the operating system does not permit it."""
 
-    code, retryable = "unwritable", True
 
-
-class Damaged(RegistryError):
+class Damaged(RegistryError, code="damaged"):
     """The registry's file is damaged."""
 
-    code = "damaged"
 
-
-class RegistryUnusable(ConfigError):
+class RegistryUnusable(ConfigError, code="REGISTRY_UNUSABLE"):
     """The registry cannot be opened: the directory is missing, access is denied, or the file has another version."""
-
-    code = "REGISTRY_UNUSABLE"
-
-
-def _translate(error: ArmariumError) -> ArmariumError:
-    """The contract has one code for all invalid arguments."""
-    return ValidationError(error.message, hint=error.hint) if isinstance(error, InvalidArgument) else error
 
 
 def _render(error: ArmariumError) -> Json:
@@ -76,5 +65,8 @@ REGISTRY_ERRORS = ErrorStyle(
         "required": ["error", "code"],
     },
     text=lambda error: orjson.dumps(_render(error)).decode(),
-    translate=_translate,
+    # The contract has one code for all invalid arguments.
+    translate=lambda error: (
+        ValidationError(error.message, hint=error.hint) if isinstance(error, InvalidArgument) else error
+    ),
 )

@@ -156,7 +156,8 @@ class EventListener:
 
     def _findings(self, event: FileScanned) -> Iterator[ReportEntry]:
         path = self._relative(event.host_path) or ""
-        for finding in event.findings:
+        # A credential is one finding, however often the file has it.
+        for finding in {(each.rule, each.digest): each for each in reversed(event.findings)}.values():
             yield ReportEntry(
                 path,
                 finding.rule,

@@ -6,16 +6,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.errors import ConfigError
-from armarium.manifest import Manifest, ServedDirectory
+from armarium.manifest import DirectoryFlag, Manifest, ServedDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable
     from pathlib import Path
 
     from armarium.capabilities.registry.settings import RegistrySettings
-    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandGroups
-    from armarium.foundation.tools import ToolSpec
+    from armarium.foundation.tools import ErrorStyle
+    from armarium.foundation.trust import Confirmable
 
 _INSTRUCTIONS = (
     "The registry records the findings of scanners in the files of a project, and the issues linked to those files. "
@@ -26,35 +27,32 @@ _INSTRUCTIONS = (
 )
 
 
-def settings_model() -> type[RegistrySettings]:
-    from armarium.capabilities.registry.settings import RegistrySettings
-
-    return RegistrySettings
-
-
 @asynccontextmanager
 async def open_capability(section: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the registry for the duration of the block, and follow the events of other capabilities."""
+    from armarium.capabilities.registry.change_events import publish_changes
     from armarium.capabilities.registry.event_listener import listen_to_events
+    from armarium.capabilities.registry.knowledge import RegistryKnowledge
     from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.settings import project_directory
-    from armarium.capabilities.registry.tools import IMPORT_TOOL, TOOLS, registry_routes
+    from armarium.capabilities.registry.tools import ROLES_TOOL, ROUTE_TOOLS, TOOLS, registry_routes
     from armarium.capability import Capability
+    from armarium.foundation.access import Access
+    from armarium.foundation.files.ignore import lines_hiding
     from armarium.foundation.tools import bind_tools
 
-    project = project_directory(section.project)
+    project, access = project_directory(section.project), Access("registry", section.rule)
+    hidden = [*facilities.credential_patterns, *lines_hiding(facilities.private_paths, str(project))]
     async with (
-        open_registry(project, section.prefix) as registry,
+        open_registry(project, section.prefix, hidden=hidden) as registry,
         listen_to_events(registry, facilities.events, project),
+        publish_changes(registry, facilities.events),
     ):
-        tools = bind_tools(TOOLS, registry)
-        yield Capability("registry", tools, _INSTRUCTIONS, registry_routes([*tools, IMPORT_TOOL.bind(registry)]))
-
-
-def check(section: RegistrySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    from armarium.capabilities.registry import checks
-
-    return checks.check(section, facilities)
+        tools = bind_tools(TOOLS, registry, access)
+        behind_routes = [*bind_tools(ROUTE_TOOLS, registry, access), ROLES_TOOL.bind(access, access)]
+        routes = registry_routes([*tools, *behind_routes])
+        knowledge = RegistryKnowledge(registry)
+        yield Capability("registry", tools, _INSTRUCTIONS, routes, access=access, knowledge=knowledge)
 
 
 def state_paths(section: RegistrySettings) -> list[Path]:
@@ -63,16 +61,25 @@ def state_paths(section: RegistrySettings) -> list[Path]:
     return [project_directory(section.project) / STATE_DIRECTORY]
 
 
-def declared_tools() -> Sequence[ToolSpec]:
-    from armarium.capabilities.registry.tools import TOOLS
+def error_style() -> ErrorStyle:
+    from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 
-    return [tool.spec for tool in TOOLS]
+    return REGISTRY_ERRORS
 
 
 def add_commands(groups: CommandGroups) -> None:
     from armarium.capabilities.registry.commands.app import app
 
     groups.armarium.add_typer(app, name="registry")
+
+
+def confirmable_files(directory: Path, section: RegistrySettings | None) -> Iterable[Confirmable]:
+    """The registry of a project, if this user's Armarium did not write it."""
+    if section is not None:
+        return ()
+    from armarium.capabilities.registry.ownership import registry_to_confirm
+
+    return registry_to_confirm(directory)
 
 
 def directory_section(directory: ServedDirectory) -> dict[str, Any] | None:
@@ -83,7 +90,13 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any] | None:
     if not directory.is_writable and not file.exists():
         return None
     from armarium.capabilities.registry.checks import file_problem
+    from armarium.capabilities.registry.errors import RegistryUnusable
+    from armarium.capabilities.registry.ownership import require_own_registry
 
+    try:
+        require_own_registry(file, found=True)
+    except RegistryUnusable as error:
+        raise ConfigError(error.message, hint=f"{error.hint}; or start with --no-registry") from error
     if (problem := file_problem(file)) is not None:
         raise ConfigError(problem.message, hint=f"{problem.hint}; or start with --no-registry")
     return {"project": str(directory.path)}
@@ -91,11 +104,11 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any] | None:
 
 MANIFEST = Manifest(
     "registry",
-    settings_model,
     open_capability,
-    check=check,
     state_paths=state_paths,
-    declared_tools=declared_tools,
     add_commands=add_commands,
     directory_section=directory_section,
+    error_style=error_style,
+    confirmable_files=confirmable_files,
+    directory_flag=DirectoryFlag("registry", "Record findings and issues about files in DIR/.armarium."),
 )

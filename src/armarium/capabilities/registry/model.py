@@ -13,6 +13,7 @@ Severity = Literal["critical", "high", "medium", "low", "info"]
 FindingStatus = Literal["open", "fixed", "false_positive"]
 AssocType = Literal["bug_in", "task_for", "scan_finding", "mentioned_in"]
 IssueStatus = Literal["open", "in_progress", "closed"]
+FindingSort = Literal["severity", "updated_at", "path"]
 SortField = Literal["updated_at", "first_seen", "path", "language"]
 Direction = Literal["asc", "desc"]
 ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
@@ -40,6 +41,14 @@ class Page(TypedDict, Generic[ItemT]):
     offset: int
     has_more: bool
     results: list[ItemT]
+
+
+class SeverityCounts(TypedDict):
+    critical: int
+    high: int
+    medium: int
+    low: int
+    info: int
 
 
 class FileSummary(TypedDict):
@@ -173,6 +182,113 @@ class Scanned(TypedDict):
     """How many findings or scanned paths were skipped, by reason."""
     failed: bool
     """Whether the scanner failed, so that no finding was closed."""
+    category: str
+    """Which of the scanner's reports it is; each closes only findings of its own category."""
+    open_by_severity: SeverityCounts
+    """The open findings that the report contains."""
+    new_by_severity: SeverityCounts
+    """Those of them that the previous report of this scanner and category did not contain."""
+
+
+class FindingPage(TypedDict):
+    """A part of a list of findings. `next` is the cursor of the following part."""
+
+    results: list[FoundInFile]
+    next: TextOrNull
+
+
+class FindingDetail(TypedDict):
+    """A finding with its latest events, newest first."""
+
+    finding: FoundInFile
+    timeline: list[Happened]
+
+
+class FacetValue(TypedDict):
+    value: str
+    count: int
+
+
+class LastScan(TypedDict):
+    """The last report of a scanner and category."""
+
+    scan_source: str
+    category: str
+    at: str
+    actor: str
+    failed: bool
+    findings_created: int
+    findings_closed: int
+    findings_reopened: int
+
+
+class FindingSummary(TypedDict):
+    """The number of selected findings, and of those by each facet. The counts of a facet ignore the filter by it."""
+
+    total: int
+    all: int
+    """Without any filter."""
+    severity: list[FacetValue]
+    status: list[FacetValue]
+    scan_source: list[FacetValue]
+    rule_id: list[FacetValue]
+    """The most frequent ones."""
+    directory: list[FacetValue]
+    """What is directly in the directory of `path_prefix`: directories, which end with a slash, and files. The most
+    frequent ones."""
+    last_scans: list[LastScan]
+    read_only: bool
+    """Whether the registry cannot be changed."""
+
+
+class Judged(TypedDict):
+    """`judgement_id` undoes the judgement; null if it changed nothing."""
+
+    judgement_id: TextOrNull
+    changed: int
+    unchanged: int
+    """Findings that had the status already."""
+
+
+class Undone(TypedDict):
+    restored: int
+    skipped: int
+    """Findings that were changed after the judgement, and stay as they are."""
+
+
+class OwnRoles(TypedDict):
+    roles: list[str]
+
+
+class FileAtPath(TypedDict):
+    """What the registry knows of a path. `id` is null if it is not registered."""
+
+    path: str
+    id: TextOrNull
+    removed: bool
+    summary: FileSummary
+    associations: list[FileLink]
+
+
+class IssuePage(TypedDict):
+    """A part of a list of issues. `next` is the cursor of the following part; `by_status` counts all that match."""
+
+    results: list[IssueAnswer]
+    next: TextOrNull
+    by_status: dict[str, int]
+
+
+class IssueEvent(TypedDict):
+    id: str
+    type: str
+    timestamp: str
+    actor: str
+    data: dict[str, Any]
+
+
+class IssueTimeline(TypedDict):
+    results: list[IssueEvent]
+    next: TextOrNull
 
 
 class IssueFiles(TypedDict):
@@ -181,6 +297,10 @@ class IssueFiles(TypedDict):
 
 class Linked(TypedDict):
     status: Literal["created"]
+
+
+class Unlinked(TypedDict):
+    status: Literal["removed"]
 
 
 class Imported(TypedDict):
@@ -204,6 +324,21 @@ class FileFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class FindingFilter:
+    """Selects findings; None and empty tuples mean any."""
+
+    file_id: str | None = None
+    issue_id: str | None = None
+    path_prefix: str | None = None
+    text: str | None = None
+    """Words that all occur in the message, the rule or the path."""
+    status: tuple[FindingStatus, ...] = ()
+    severity: tuple[Severity, ...] = ()
+    scan_source: tuple[str, ...] = ()
+    rule_id: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReportEntry:
     """One finding as a report states it. The path is relative to the project, or absolute and inside it."""
 
@@ -219,6 +354,8 @@ class ReportEntry:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     suppressed: bool = False
     """Whether the project suppresses it. It is then created as a false positive."""
+    place: bytes = b""
+    """Hashes of the content around it, from a snippet in the report. The file itself is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +371,18 @@ class ScanReport:
     """How many results the reader of the report skipped, by reason. Read after the last finding."""
     failed: bool = False
     """Whether the scanner reports that it failed. Then no finding is closed."""
+    category: str = ""
+    """Tells the reports of one scanner apart, such as those for two languages: each closes only its own findings."""
+    roots: tuple[str, ...] = ()
+    """Directories that were the project where the scanner ran."""
+    prefixes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The path in the project for each prefix of paths on another machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFinding:
+    """A finding with what later scans recognise it by."""
+
+    finding: FoundInFile
+    category: str
+    place: bytes

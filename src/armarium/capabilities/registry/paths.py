@@ -16,10 +16,12 @@ from armarium.capabilities.registry.storage.columns import has_unprintable
 from armarium.foundation.files.beneath import MAX_LINKS, closed_after
 from armarium.foundation.files.confine import MAX_PATH_BYTES, ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
+from armarium.foundation.files.path_rules import PathRules
 
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:([/\\]|$)|~[\w.-]*([/\\]|$)")
 """Paths from the root, a drive, a share, or a home directory."""
-_FILE_SCHEME = "file:"
+FILE_SCHEME = "file:"
+_NOTHING = PathRules(())
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _HINT = "give the path relative to the project's directory, like src/app.py"
 
@@ -27,16 +29,19 @@ _HINT = "give the path relative to the project's directory, like src/app.py"
 class ProjectPaths:
     """Converts paths to their canonical form, and refuses those that lead out of the project."""
 
-    def __init__(self, root: ConfinedRoot, named: str, *, cached: bool = False) -> None:
+    def __init__(self, root: ConfinedRoot, named: str, *, cached: bool = False, hidden: PathRules = _NOTHING) -> None:
         """`named` is the project's path in the settings, which may contain links. `cached` keeps the locations of
-        directories."""
-        self._root, self._named = root, named
+        directories. `hidden` are files whose content is not read."""
+        self._root, self._named, self._hidden = root, named, hidden
         self._bases = tuple(base.rstrip("/") + "/" for base in dict.fromkeys((root.real_path, named)))
         self._location = cache(self._locate) if cached else self._locate
+        self._absent: set[str] = set()
+        """Paths that were resolved, and did not exist then."""
+        self._cached = cached
 
     def with_cache(self) -> ProjectPaths:
         """The same with a cache of directories, for many paths at one time."""
-        return ProjectPaths(self._root, self._named, cached=True)
+        return ProjectPaths(self._root, self._named, cached=True, hidden=self._hidden)
 
     def canonical(self, path: str) -> str:
         """The path of a file relative to the project, whether it exists or not. Links are resolved as the file system
@@ -53,9 +58,24 @@ class ProjectPaths:
             return True
         return False
 
+    def hides(self, canonical: str) -> bool:
+        """Whether the content of the file is hidden from callers."""
+        return self._hidden.match(canonical)
+
+    def read(self, canonical: str, max_bytes: int) -> str | None:
+        """The text of a file; None if there is no such file, if it is hidden, not text, or larger."""
+        if self.hides(canonical) or (self._cached and canonical in self._absent):
+            return None
+        with suppress(OSError, FileError), self._root.opened_regular(canonical) as (fd, status):
+            if status.st_size <= max_bytes:
+                with open(fd, "rb", closefd=False) as file:
+                    data = file.read(max_bytes)
+                return None if b"\0" in data else data.decode("utf-8", "replace")
+        return None
+
     def relative(self, path: str) -> str:
         """Make a path from a report relative: a `file:` URI, or an absolute path inside the project."""
-        if path[:5].lower() == _FILE_SCHEME:
+        if path[:5].lower() == FILE_SCHEME:
             try:
                 path = unquote(urlsplit(path).path, errors="surrogateescape")
             except ValueError:
@@ -94,7 +114,7 @@ class ProjectPaths:
         parent = self._location("/".join(names[:-1])) if names and names[-1] != ".." else None
         real, pending = ([], names[::-1]) if parent is None else (_split(parent), names[-1:])
         missing: list[str] = []
-        links = 0
+        links, mode = 0, 1
         while pending:
             name = pending.pop()
             if name == "..":
@@ -114,9 +134,14 @@ class ProjectPaths:
                 pending += self._target(link)[::-1]
             elif mode and pending and not through_files:
                 raise ValidationError("the path leads through a file as if it were a directory", hint=_HINT)
+            elif mode and not stat.S_ISREG(mode) and not through_files:
+                raise ValidationError("the path is not a regular file, but a pipe, a socket or a device", hint=_HINT)
             else:
                 missing.append(name)
-        return "/".join(real + missing), not missing
+        found = "/".join(real + missing)
+        if self._cached and not mode:
+            self._absent.add(found)
+        return found, not missing
 
     def _locate(self, path: str) -> str | None:
         """The location of a directory; None if there is none at the path."""
@@ -143,12 +168,12 @@ class ProjectPaths:
 
 
 def is_absolute(path: str) -> bool:
-    return _ABSOLUTE.match(path) is not None or path[:5].lower() == _FILE_SCHEME
+    return _ABSOLUTE.match(path) is not None or path[:5].lower() == FILE_SCHEME
 
 
 def _names(path: str) -> list[str]:
     """The names in a path, which must be relative and storable."""
-    if not path:
+    if not path.strip():
         raise ValidationError("the path is empty", hint=_HINT)
     if has_unprintable(path):
         raise InvalidPath("the path has characters that no path of a project may have", hint=_HINT)

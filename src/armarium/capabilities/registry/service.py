@@ -10,24 +10,26 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.registry import model
-from armarium.capabilities.registry.changes import file_records, scans
+from armarium.capabilities.registry.changes import file_records, judgements, scans
 from armarium.capabilities.registry.changes import issues as issue_changes
 from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.changes.issues import IssueChange
+from armarium.capabilities.registry.changes.judgements import FilteredFindings
 from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
 from armarium.capabilities.registry.limits import metadata_json, one_line, required, required_name
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.storage import files, findings, issues, timeline
+from armarium.capabilities.registry.storage import files, finding_search, findings, issues, timeline
+from armarium.capabilities.registry.storage.columns import named
 from armarium.capabilities.registry.storage.database import Reader, RegistryDatabase, Writer
+from armarium.capabilities.registry.storage.judgements import last_scans
 
 RECENT_FINDINGS = 10
+_EVENTS_OF_FINDING = 50
+_MAX_SUMMARIES = 64
 _MAX_READERS = 4
 
 ResultT = TypeVar("ResultT")
-
-
-def _ignore_progress(done: int) -> None: ...
 
 
 class Registry:
@@ -39,6 +41,9 @@ class Registry:
         self._readers = anyio.CapacityLimiter(_MAX_READERS)
         # One writer of this process at a time; SQLite waits for other processes.
         self._writers = anyio.CapacityLimiter(1)
+        self._listeners: list[Callable[[], None]] = []
+        self._summaries: dict[tuple[object, ...], finding_search.Counts] = {}
+        """The counts by filter and last event, because many pages ask for the same after each change."""
 
     # Files
 
@@ -77,6 +82,27 @@ class Registry:
                 if stored := files.at(reader, self._paths.canonical(self._paths.relative(name))):
                     return stored.record
             return files.by_id(reader, name).record
+
+        return await self._read(look)
+
+    async def file_at(self, path: str) -> model.FileAtPath:
+        """What is known of a path, which need not be registered."""
+
+        def look(reader: Reader) -> model.FileAtPath:
+            canonical = self._paths.canonical(path)
+            stored = files.at(reader, canonical)
+            if stored is None:
+                empty = named(model.FileSummary, [0] * len(model.FileSummary.__annotations__))
+                return {"path": canonical, "id": None, "removed": False, "summary": empty, "associations": []}
+            links = issues.of_file(reader, stored.no)
+            removed, file_id = stored.removed_at is not None, stored.record["id"]
+            return {
+                "path": canonical,
+                "id": file_id,
+                "removed": removed,
+                "summary": stored.summary,
+                "associations": links,
+            }
 
         return await self._read(look)
 
@@ -143,20 +169,30 @@ class Registry:
     # Findings
 
     async def scan(
-        self, report: model.ScanReport, actor: str, on_progress: OnProgress = _ignore_progress
+        self, report: model.ScanReport, actor: str, on_progress: OnProgress = lambda done: None
     ) -> model.Scanned:
-        """Apply a report atomically. Progress is reported from a worker thread."""
-        [outcome] = await self.scan_all([report], actor, on_progress)
+        """Apply a report atomically. Its result tells what was skipped, even if that is all. Progress is reported from
+        a worker thread."""
+        [outcome] = await self._scan([report], actor, on_progress, all_may_be_skipped=True)
         return outcome
 
     async def scan_all(
-        self, reports: Sequence[model.ScanReport], actor: str, on_progress: OnProgress = _ignore_progress
+        self,
+        reports: Sequence[model.ScanReport],
+        actor: str,
+        on_progress: OnProgress = lambda done: None,
+        baseline: Sequence[model.ScanReport] | None = None,
     ) -> list[model.Scanned]:
-        """Apply several reports atomically. Progress counts the findings of all."""
+        """Apply several reports atomically. Progress counts the findings of all. A baseline says which are not new.
+        Raises `AllSkipped` if no result is about the project."""
+        return await self._scan(reports, actor, on_progress, baseline=baseline)
+
+    async def _scan(self, reports: Sequence[model.ScanReport], *given: Any, **more: Any) -> list[model.Scanned]:
         for report in reports:
             required_name(report.source, "scan_source")
+            one_line(report.category, "category")
         return await self._write(
-            lambda writer: scans.apply_reports(writer, self._ids, self._paths, reports, actor, on_progress)
+            lambda writer: scans.apply_reports(writer, self._ids, self._paths, reports, *given, **more)
         )
 
     async def list_findings(
@@ -181,6 +217,62 @@ class Registry:
 
         return await self._read(look)
 
+    async def search_findings(
+        self,
+        wanted: model.FindingFilter,
+        *,
+        sort: model.FindingSort = "updated_at",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> model.FindingPage:
+        return await self._read(lambda reader: finding_search.page(reader, wanted, sort, limit, cursor))
+
+    async def summarise_findings(self, wanted: model.FindingFilter) -> model.FindingSummary:
+        def look(reader: Reader) -> model.FindingSummary:
+            key = (wanted, timeline.last(reader))
+            counts = self._summaries.get(key)
+            if counts is None:
+                counts = finding_search.counts(reader, wanted)
+                if len(self._summaries) >= _MAX_SUMMARIES:
+                    self._summaries.clear()
+                self._summaries[key] = counts
+            return {**counts._asdict(), "last_scans": last_scans(reader), "read_only": self.read_only}  # pyright: ignore[reportReturnType] the fields of both are the same
+
+        return await self._read(look)
+
+    async def get_finding(self, finding_id: str) -> model.FindingDetail:
+        def look(reader: Reader) -> model.FindingDetail:
+            _, file_no, finding = findings.by_id(reader, finding_id)
+            events = timeline.of_finding(reader, file_no, finding_id, _EVENTS_OF_FINDING)
+            return {"finding": finding, "timeline": events}
+
+        return await self._read(look)
+
+    async def judge_findings(
+        self,
+        chosen: Sequence[str] | FilteredFindings,
+        status: model.FindingStatus,
+        reason: str,
+        actor: str,
+        on_progress: OnProgress = lambda done: None,
+    ) -> model.Judged:
+        """Judge the findings with these ids, or all that match a filter, atomically."""
+        return await self._write(
+            lambda writer: judgements.judge(writer, self._ids, chosen, status, reason, actor, on_progress)
+        )
+
+    async def undo_judgement(
+        self, judgement_id: str, actor: str, on_progress: OnProgress = lambda done: None
+    ) -> model.Undone:
+        return await self._write(lambda writer: judgements.undo(writer, judgement_id, actor, on_progress))
+
+    async def export_findings(
+        self, *, status: model.FindingStatus | None = None, scan_source: str | None = None
+    ) -> list[model.ExportedFinding]:
+        if scan_source is not None:
+            required_name(scan_source, "scan_source")
+        return await self._read(lambda reader: findings.exported(reader, status, scan_source))
+
     async def update_finding(self, finding_id: str, status: model.FindingStatus, actor: str) -> model.FoundInFile:
         required(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
@@ -192,8 +284,8 @@ class Registry:
 
     # Issues
 
-    async def create_issue(self, wanted: IssueChange) -> model.IssueAnswer:
-        return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted).issue)
+    async def create_issue(self, wanted: IssueChange, actor: str) -> model.IssueAnswer:
+        return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted, actor).issue)
 
     async def get_issue(self, issue_id: str) -> model.IssueAnswer:
         required(issue_id, "issue_id")
@@ -206,9 +298,34 @@ class Registry:
             one_line(label, "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
 
-    async def update_issue(self, issue_id: str, wanted: IssueChange) -> model.IssueAnswer:
+    async def update_issue(self, issue_id: str, wanted: IssueChange, actor: str) -> model.IssueAnswer:
         required(issue_id, "issue_id")
-        return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted))
+        return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted, actor))
+
+    async def search_issues(
+        self,
+        statuses: Sequence[model.IssueStatus] = (),
+        label: str | None = None,
+        text: str = "",
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> model.IssuePage:
+        if label is not None:
+            one_line(label, "label")
+        return await self._read(lambda reader: issues.search(reader, statuses, label, text, limit, cursor))
+
+    async def issue_timeline(self, issue_id: str, *, limit: int = 50, cursor: str | None = None) -> model.IssueTimeline:
+        """The comments and changes of an issue, newest first."""
+
+        def look(reader: Reader) -> model.IssueTimeline:
+            events, following = issues.events(reader, issues.by_id(reader, issue_id).no, limit, cursor)
+            return {"results": events, "next": following}
+
+        return await self._read(look)
+
+    async def comment_issue(self, issue_id: str, text: str, actor: str) -> model.IssueEvent:
+        return await self._write(lambda writer: issue_changes.comment(writer, issue_id, text, actor))
 
     async def issue_files(self, issue_id: str) -> list[model.IssueLink]:
         required(issue_id, "issue_id")
@@ -218,6 +335,19 @@ class Registry:
         required(file_id, "file_id")
         required(issue_id, "issue_id")
         await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))
+
+    async def unlink(self, file_id: str, association_id: int, actor: str) -> None:
+        await self._write(lambda writer: issue_changes.unlink(writer, file_id, association_id, actor))
+
+    # Changes
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call the listener in the event loop after every change that this process makes."""
+        self._listeners.append(listener)
+
+    def last_change(self) -> object:
+        """Differs when this process or another one has changed the registry."""
+        return self._database.last_change()
 
     # Threads
 
@@ -233,4 +363,7 @@ class Registry:
             with self._database.writing() as writer:
                 return change(writer)
 
-        return await to_thread.run_sync(run, limiter=self._writers)
+        result = await to_thread.run_sync(run, limiter=self._writers)
+        for listener in self._listeners:
+            listener()
+        return result

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
-from armarium.foundation.settings import Section
+from armarium.foundation.access import ADMINISTER, READ
+from armarium.foundation.settings import RestrictedSection
 
 STATE_DIRECTORY = ".armarium"
 """The directory of the registry's file, inside the project."""
 DATABASE_NAME = "registry.sqlite"
 
+REPORT, JUDGE = "report", "judge"
+"""Roles: to report and register; to change findings and issues."""
 
-class RegistrySettings(Section):
+
+class RegistrySettings(RestrictedSection):
     """Findings, issues and a timeline for every file of a project."""
+
+    roles: ClassVar[tuple[str, ...]] = (READ, REPORT, JUDGE, ADMINISTER)
 
     project: str
     """The project's directory. It contains the registry's file, `.armarium/registry.sqlite`."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import orjson
 
-from armarium.capabilities.registry import arguments, model
+from armarium.capabilities.registry import arguments, model, route_tools
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 from armarium.capabilities.registry.model import FileFilter
-from armarium.capabilities.registry.reports.formats import reported_scan, reports_in
+from armarium.capabilities.registry.reports.formats import reported_scan
 from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.settings import JUDGE, REPORT
+from armarium.foundation.access import Access
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, declare_tool
+
+ServiceT = TypeVar("ServiceT")
 
 # Files
 
@@ -70,9 +74,10 @@ async def register_file(registry: Registry, call: Call, args: arguments.Register
 
 async def report_findings(registry: Registry, call: Call, args: arguments.ReportArgs) -> model.Scanned:
     """Report all findings of one scan, atomically. Known findings are recognised by `fingerprint`, otherwise by rule
-    and line, and updated. Earlier findings of the same `scan_source` in the same files or `paths` that are not reported
-    again are closed as fixed; fixed ones that are reported again are reopened. An empty list with `paths` means that
-    nothing was found there. Findings outside the project or in removed files are skipped and counted."""
+    and content of the line, and updated. Earlier findings of the same `scan_source` and `category` in the same files or
+    `paths` that are not reported again are closed as fixed; fixed ones that are reported again are reopened. An empty
+    list with `paths` means that nothing was found there. Findings outside the project or in removed files are skipped
+    and counted; if all are skipped, nothing is closed."""
     return await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
 
 
@@ -102,19 +107,13 @@ async def promote_finding(registry: Registry, call: Call, args: arguments.Promot
     return await registry.promote_finding(args.finding_id, call.principal.username, wanted)
 
 
-async def import_scan_results(registry: Registry, call: Call, args: arguments.ImportArgs) -> model.Imported:
-    """Import a scanner's report, atomically for all scanners in it."""
-    reports = reports_in(args.report, args.format, source=args.scan_source, covered=args.paths)
-    return {"scans": await registry.scan_all(reports, call.principal.username, call.cancellation.checkpoint)}
-
-
 # Issues
 
 
 async def create_issue(registry: Registry, call: Call, args: arguments.CreateIssueArgs) -> model.IssueAnswer:
     """Create an issue. Link the files it is about with add_file_association."""
     wanted = IssueChange(args.title, args.body, None, args.priority, args.labels, args.external_ref)
-    return await registry.create_issue(wanted)
+    return await registry.create_issue(wanted, call.principal.username)
 
 
 async def get_issue(registry: Registry, call: Call, args: arguments.IssueArgs) -> model.IssueAnswer:
@@ -131,7 +130,7 @@ async def update_issue(registry: Registry, call: Call, args: arguments.UpdateIss
     """Change the given fields of an issue. `status` closed closes it, open reopens it. `labels` replace the earlier
     ones."""
     wanted = IssueChange(args.title, args.body, args.status, args.priority, args.labels, args.external_ref)
-    return await registry.update_issue(args.issue_id, wanted)
+    return await registry.update_issue(args.issue_id, wanted, call.principal.username)
 
 
 def _array(answer: Json) -> list[str]:
@@ -140,13 +139,14 @@ def _array(answer: Json) -> list[str]:
 
 
 def _tool(
-    function: Callable[[Registry, Call, Any], Awaitable[Any]], title: str, *subject: str, **traits: Any
-) -> DeclaredTool[Registry]:
+    function: Callable[[ServiceT, Call, Any], Awaitable[Any]], title: str, *subject: str, **traits: Any
+) -> DeclaredTool[ServiceT]:
     """A tool with the name of its function. `subject` names the two arguments that tell what a call is about."""
     return declare_tool(function.__name__, function, title=title, subject=subject, errors=REGISTRY_ERRORS, **traits)
 
 
 _READS = {"read_only": True, "idempotent": True}
+_REPORTS, _JUDGES = {"role": REPORT}, {"role": JUDGE}
 _BODY = {"content_fields": frozenset({"body"})}
 
 TOOLS = (
@@ -154,42 +154,77 @@ TOOLS = (
     _tool(get_file, "Get a file", "file_id", "path", **_READS),
     _tool(get_file_timeline, "Get a file's timeline", "file_id", "path", **_READS),
     _tool(get_issue_files, "List an issue's files", "file_id", "issue_id", text=_array, **_READS),
-    _tool(add_file_association, "Link a file to an issue", "file_id", "issue_id", idempotent=True),
-    _tool(register_file, "Register a file", "file_id", "path", idempotent=True),
-    _tool(report_findings, "Report findings", "scan_source", "file_id", content_fields=frozenset({"findings"})),
+    _tool(add_file_association, "Link a file to an issue", "file_id", "issue_id", idempotent=True, **_REPORTS),
+    _tool(register_file, "Register a file", "file_id", "path", idempotent=True, **_REPORTS),
+    _tool(
+        report_findings, "Report findings", "scan_source", "file_id", content_fields=frozenset({"findings"}), **_REPORTS
+    ),
     _tool(list_findings, "List findings", "scan_source", "file_id", **_READS),
-    _tool(update_finding, "Set a finding's status", "scan_source", "finding_id", idempotent=True),
-    _tool(promote_finding, "Create an issue from a finding", "scan_source", "finding_id", idempotent=True, **_BODY),
-    _tool(create_issue, "Create an issue", "", "", **_BODY),
+    _tool(update_finding, "Set a finding's status", "scan_source", "finding_id", idempotent=True, **_JUDGES),
+    _tool(
+        promote_finding,
+        "Create an issue from a finding",
+        "scan_source",
+        "finding_id",
+        idempotent=True,
+        **_BODY,
+        **_JUDGES,
+    ),
+    _tool(create_issue, "Create an issue", "", "", **_BODY, **_JUDGES),
     _tool(get_issue, "Get an issue", "", "issue_id", **_READS),
     _tool(list_issues, "List issues", "", "", **_READS),
-    _tool(update_issue, "Update an issue", "", "issue_id", idempotent=True, **_BODY),
+    _tool(update_issue, "Update an issue", "", "issue_id", idempotent=True, **_BODY, **_JUDGES),
 )
 """The tools offered over MCP: the six of the contract first, then those that add findings and issues."""
 
-IMPORT_TOOL = _tool(
-    import_scan_results, "Import a scanner's report", "scan_source", "", content_fields=frozenset({"report"})
-)
-"""Available as a route only: no model should have to repeat a report that a scanner wrote."""
+ROUTE_TOOLS = route_tools.declared(_tool)
+"""Available as routes only. No model should have to repeat a report that a scanner wrote, or pay for the descriptions
+of what a page needs."""
+
+
+ROLES_TOOL: DeclaredTool[Access] = _tool(route_tools.list_own_roles, "List own roles", "", "", **_READS)
+"""Available as a route only. It is bound to the access rule."""
 
 
 def registry_routes(tools: Iterable[ToolSpec]) -> list[Route]:
-    """The JSON API: a method and path for every tool, `IMPORT_TOOL` included."""
+    """The JSON API: a method and path for every tool, `ROUTE_TOOLS` and `ROLES_TOOL` included."""
     tool = {each.name: each for each in tools}
-    import_tool = tool["import_scan_results"]
+    import_tool, upload_tool = tool["import_scan_results"], tool["import_report_file"]
     return [
         Route("GET", "/files", tool["list_files"], "List files"),
         Route("POST", "/files", tool["register_file"], "Register a file"),
         Route("GET", "/files/{file_id}", tool["get_file"], "Get a file"),
         Route("GET", "/files/{file_id}/timeline", tool["get_file_timeline"], "Get a file's timeline"),
         Route("POST", "/files/{file_id}/associations", tool["add_file_association"], "Link a file to an issue"),
+        Route(
+            "DELETE",
+            "/files/{file_id}/associations/{association_id}",
+            tool["remove_file_association"],
+            "Remove the link of a file to an issue",
+        ),
+        Route("GET", "/file", tool["find_file"], "Find the file at a path"),
         Route("GET", "/findings", tool["list_findings"], "List findings"),
+        Route("GET", "/findings/search", tool["search_findings"], "Search findings by any filter"),
+        Route("POST", "/findings/judge", tool["judge_findings"], "Judge findings, or all that match"),
+        Route("POST", "/findings/undo", tool["undo_judgement"], "Undo a judgement"),
+        Route("GET", "/findings/{finding_id}", tool["get_finding"], "Get a finding"),
         Route("PATCH", "/findings/{finding_id}", tool["update_finding"], "Set a finding's status"),
         Route("POST", "/findings/{finding_id}/issue", tool["promote_finding"], "Create an issue from a finding"),
+        Route("GET", "/roles", tool["list_own_roles"], "List your own roles"),
+        Route("GET", "/summary", tool["summarise_findings"], "Count findings by facet"),
         Route("POST", "/scan-results", import_tool, "Import a report: SARIF, gitleaks or ours", whole_body="report"),
+        Route("POST", "/import", upload_tool, "Import the file of a report, plain or gzipped", raw_body="content"),
         Route("GET", "/issues", tool["list_issues"], "List issues"),
+        Route("GET", "/issues/search", tool["search_issues"], "Search issues"),
         Route("POST", "/issues", tool["create_issue"], "Create an issue", success=201),
         Route("GET", "/issues/{issue_id}", tool["get_issue"], "Get an issue"),
         Route("PATCH", "/issues/{issue_id}", tool["update_issue"], "Update an issue"),
         Route("GET", "/issues/{issue_id}/files", tool["get_issue_files"], "List an issue's files"),
+        Route("GET", "/issues/{issue_id}/timeline", tool["get_issue_timeline"], "Get an issue's timeline"),
+        Route("POST", "/issues/{issue_id}/comments", tool["comment_issue"], "Comment on an issue", success=201),
     ]
+
+
+def declared_routes() -> list[Route]:
+    """All routes, without a service behind them."""
+    return registry_routes(tool.spec for tool in (*TOOLS, *ROUTE_TOOLS, ROLES_TOOL))

@@ -30,5 +30,8 @@ class Ids:
             size += bool(used)
         return list(free)
 
+    def judgement(self) -> str:
+        return f"{self._prefix}-j-{secrets.token_hex(8)}"
+
     def scan_run(self) -> str:
         return f"{self._prefix}-run-{secrets.token_hex(8)}"

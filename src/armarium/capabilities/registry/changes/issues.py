@@ -11,11 +11,13 @@ from armarium.capabilities.registry.errors import NotFound, ValidationError
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.columns import named
 from armarium.capabilities.registry.storage.database import Writer
-from armarium.capabilities.registry.storage.issues import StoredIssue
+from armarium.capabilities.registry.storage.issues import IssueEventType, StoredIssue
 from armarium.capabilities.registry.storage.timeline import NewEvent
 
 _MAX_PROMOTED_TITLE_CHARS = 200
 _MAX_UTF8_BYTES = 4
+_RECORDED = ("title", "status", "priority", "labels", "external_ref")
+"""The fields whose former values are recorded. Of the body, only that it changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class IssueChange:
     external_ref: str | None = None
 
 
-def create(writer: Writer, ids: Ids, wanted: IssueChange) -> StoredIssue:
+def create(writer: Writer, ids: Ids, wanted: IssueChange, actor: str, finding_id: str | None = None) -> StoredIssue:
     if wanted.title is None:
         raise ValidationError("an issue needs a title", hint="give a title of one line")
     [issue_id] = ids.new(writer, "issue")
@@ -38,17 +40,35 @@ def create(writer: Writer, ids: Ids, wanted: IssueChange) -> StoredIssue:
         model.IssueAnswer, (issue_id, "", "", "open", model.DEFAULT_PRIORITY, [], "", writer.now, writer.now, None)
     )
     new = _changed(blank, wanted, writer.now)
-    return StoredIssue(issues.insert(writer, new), new)
+    stored = StoredIssue(issues.insert(writer, new), new)
+    issues.append_event(writer, stored.no, "issue_created", actor, {"finding_id": finding_id} if finding_id else {})
+    return stored
 
 
-def update(writer: Writer, issue_id: str, wanted: IssueChange) -> model.IssueAnswer:
+def update(writer: Writer, issue_id: str, wanted: IssueChange, actor: str) -> model.IssueAnswer:
     """Update an issue. Without a difference, nothing is written."""
-    issue = issues.by_id(writer, issue_id).issue
+    no, issue = issues.by_id(writer, issue_id)
     changed = _changed(issue, wanted, writer.now)
     if changed != issue:
+        differing = [name for name in _RECORDED if changed[name] != issue[name]]
+        changes: dict[str, dict[str, object]] = {
+            name: {"old_value": issue[name], "new_value": changed[name]} for name in differing
+        }
+        if changed["body"] != issue["body"]:
+            changes["body"] = {}
+        issues.append_event(writer, no, "issue_updated", actor, {"changes": changes})
         changed["updated_at"] = writer.now
         issues.update(writer, changed)
     return changed
+
+
+def comment(writer: Writer, issue_id: str, text: str, actor: str) -> model.IssueEvent:
+    """Add a comment to an issue."""
+    no, issue = issues.by_id(writer, issue_id)
+    issues.append_event(writer, no, "commented", actor, {"text": limits.body_text(text)})
+    issues.update(writer, {**issue, "updated_at": writer.now})
+    [event], _ = issues.events(writer, no, 1, None)
+    return event
 
 
 def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: model.AssocType, actor: str) -> None:
@@ -66,7 +86,7 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
     no, file_no, finding = findings.by_id(writer, finding_id)
     if finding["issue_id"] is not None:
         return {"issue": issues.by_id(writer, finding["issue_id"]).issue, "created": False}
-    issue_no, issue = create(writer, ids, _described(finding, wanted))
+    issue_no, issue = create(writer, ids, _described(finding, wanted), actor, finding_id)
     writer.rows("set_finding_issue", (issue_no, writer.now, no))
     data = _event_data(finding) | {"issue_id": issue["id"], "actor": actor}
     timeline.append(writer, [NewEvent(file_no, "finding_updated", finding_id, data)])
@@ -98,7 +118,27 @@ def _link(
     if issues.associate(writer, file_no, issue_no, assoc_type, actor):
         data = {"issue_id": issue["id"], "issue_title": issue["title"], "assoc_type": assoc_type, "actor": actor}
         timeline.append(writer, [NewEvent(file_no, "association_created", issue["id"], data)])
-        files.touch(writer, [file_no])
+        _record_link(writer, file_no, issue_no, "file_linked", assoc_type, actor)
+
+
+def unlink(writer: Writer, file_id: str, association_id: int, actor: str) -> None:
+    """Remove a link between a file and an issue."""
+    file = files.by_id(writer, file_id)
+    link = issues.link(writer, file.no, association_id)
+    writer.rows("delete_association", (association_id,))
+    data = {name: link[name] for name in ("issue_id", "issue_title", "assoc_type")} | {"actor": actor}
+    timeline.append(writer, [NewEvent(file.no, "association_removed", link["issue_id"], data)])
+    issue_no = issues.by_id(writer, link["issue_id"]).no
+    _record_link(writer, file.no, issue_no, "file_unlinked", link["assoc_type"], actor)
+
+
+def _record_link(
+    writer: Writer, file_no: int, issue_no: int, type_: IssueEventType, assoc_type: model.AssocType, actor: str
+) -> None:
+    record = files.by_no(writer, file_no)
+    data = {"file_id": record["id"], "path": record["path"], "assoc_type": assoc_type}
+    issues.append_event(writer, issue_no, type_, actor, data)
+    files.touch(writer, [file_no])
 
 
 def _described(finding: model.FoundInFile, wanted: IssueChange) -> IssueChange:

@@ -1,25 +1,26 @@
-"""Normalises reported findings, and computes the key by which a later scan recognises them."""
+"""Normalises reported findings."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 
 from armarium.capabilities.registry.limits import MAX_LINE, MAX_NAME_CHARS, MAX_TEXT_CHARS, printable
 from armarium.capabilities.registry.model import ReportEntry
 from armarium.foundation.surrogates import replace_unpaired_surrogates
 
-
-def identity(reported: ReportEntry) -> str:
-    """The key of a finding within its file and source."""
-    return f"fingerprint:{reported.fingerprint}" if reported.fingerprint else identity_by_place(reported)
+_NUMBERS = re.compile(r"\d+")
 
 
-def identity_by_place(reported: ReportEntry) -> str:
-    """The key of a finding without a fingerprint: rule and line, otherwise rule and message."""
-    if reported.line_start is not None:
-        return f"line:{reported.line_start}:{reported.rule_id}"
-    return f"message:{hashlib.sha256(reported.message.encode()).hexdigest()}:{reported.rule_id}"
+def kind_of(reported: ReportEntry) -> tuple[str, str]:
+    """What findings of one kind have in common, wherever they are."""
+    return reported.rule_id, without_numbers(reported.message)
+
+
+def without_numbers(message: str) -> str:
+    """The message with every number replaced: numbers such as those in `Line too long (92 > 88)` change."""
+    return _NUMBERS.sub("0", message)
 
 
 def normalised(reported: ReportEntry) -> ReportEntry:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from armarium.capabilities.registry.changes import file_records
 from armarium.capabilities.registry.changes.ids import Ids
-from armarium.capabilities.registry.changes.reported_findings import identity, identity_by_place, normalised
-from armarium.capabilities.registry.errors import InvalidPath, RegistryError
-from armarium.capabilities.registry.limits import metadata_json
-from armarium.capabilities.registry.model import FindingStatus, ReportEntry, Scanned, ScanReport
+from armarium.capabilities.registry.changes.matches import Candidate
+from armarium.capabilities.registry.changes.reported_files import (
+    DESCRIPTION,
+    BaselineKey,
+    ReportedFiles,
+    ScannedFile,
+    counts_of,
+    description_of,
+)
+from armarium.capabilities.registry.changes.reported_findings import kind_of
+from armarium.capabilities.registry.errors import AllSkipped, RegistryError
+from armarium.capabilities.registry.model import (
+    SEVERITIES,
+    FindingStatus,
+    ReportEntry,
+    Scanned,
+    ScanReport,
+    SeverityCounts,
+)
 from armarium.capabilities.registry.paths import ProjectPaths
-from armarium.capabilities.registry.storage import files, findings, timeline
-from armarium.capabilities.registry.storage.columns import Row
+from armarium.capabilities.registry.storage import files, findings, judgements, timeline
+from armarium.capabilities.registry.storage.columns import Row, named
 from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
 from armarium.capabilities.registry.storage.timeline import NewEvent
@@ -23,124 +38,106 @@ from armarium.capabilities.registry.storage.timeline import NewEvent
 OnProgress = Callable[[int], None]
 """Called from a worker thread with the number of findings processed so far."""
 
-OUTSIDE_PROJECT = "outside_project"
-NOT_A_FILE = "not_a_file"
-FILE_REMOVED = "file_removed"
-"""The file was removed and does not exist: the report is outdated."""
 COVERED_OUTSIDE = "covered_path_outside_project"
 """Counts scanned paths, not findings."""
 
 _BATCH = 1000
-_DESCRIPTION = ("rule_id", "severity", "message", "suggestion", "line_start", "line_end")
-"""The fields whose change makes an event."""
-
-
-@dataclass(slots=True)
-class _ScannedFile:
-    """A file with reported findings: the findings known before the scan, and the keys reported in it."""
-
-    no: int
-    known: dict[str, KnownFinding]
-    seen: set[str] = field(default_factory=set[str])
-
-    def adopt(self, key: str, reported: ReportEntry) -> KnownFinding | None:
-        """The known finding without a fingerprint at the place of a reported one that has one. It gets the new key and
-        keeps its history."""
-        by_place = identity_by_place(reported)
-        if by_place not in self.known or by_place in self.seen:
-            return None
-        self.known[key] = self.known.pop(by_place)
-        return self.known[key]
 
 
 def apply_reports(
-    writer: Writer, ids: Ids, paths: ProjectPaths, reports: Iterable[ScanReport], actor: str, on_progress: OnProgress
+    writer: Writer,
+    ids: Ids,
+    paths: ProjectPaths,
+    reports: Iterable[ScanReport],
+    actor: str,
+    on_progress: OnProgress,
+    baseline: Iterable[ScanReport] | None = None,
+    *,
+    all_may_be_skipped: bool = False,
 ) -> list[Scanned]:
-    """Apply reports one after the other, in the transaction of the writer. Progress counts the findings of all."""
-    done = 0
+    """Apply reports one after the other, in the transaction of the writer. Progress counts the findings of all. With a
+    baseline, the findings that it does not have are new; otherwise those that the previous report did not have."""
+    paths = paths.with_cache()
+    known = None if baseline is None else counts_of(paths, baseline)
+    done, unusable = 0, 0
     outcomes: list[Scanned] = []
     for report in reports:
-        scan = _Scan(writer, ids, paths, report.source, actor)
-        for reported in report.findings:
-            scan.add(reported)
-            done += 1
-            if done % _BATCH == 0:
-                scan.flush()
-                on_progress(done)
-        scan.flush()
-        # A failed scan proves nothing about findings that it does not report.
-        scan.close_unseen(() if report.failed else report.covered)
+        reported = ReportedFiles(writer, paths, report)
+        scan = _Scan(writer, ids, reported, report, actor, known)
+        scan.apply(lambda processed, before=done: on_progress(before + processed))
+        unusable += reported.is_unusable
+        scan.close_unseen()
+        done += reported.total
         on_progress(done)
-        outcomes.append(scan.outcome(report))
+        outcomes.append(scan.outcome())
+        judgements.put_scan(writer, outcomes[-1], actor)
+    if unusable and not all_may_be_skipped and not any(each["files"] for each in outcomes):
+        raise _all_skipped(outcomes)
     return outcomes
 
 
+def _all_skipped(outcomes: Iterable[Scanned]) -> AllSkipped:
+    reasons = sorted({each["reason"] for outcome in outcomes for each in outcome["skipped"]})
+    hint = "import it in the project that was scanned, or with --map PREFIX=PATH if it is from another machine"
+    return AllSkipped(f"every result of the report was skipped ({', '.join(reasons)}); nothing was changed", hint=hint)
+
+
+@dataclass(eq=False)
 class _Scan:
     """A scan in progress. Rows are collected and written in batches."""
 
-    def __init__(self, writer: Writer, ids: Ids, paths: ProjectPaths, source: str, actor: str) -> None:
-        self._writer, self._ids, self._paths = writer, ids, paths.with_cache()
-        self._source, self._actor = source, actor
-        self._run_id = ids.scan_run()
-        self._places: dict[str, _ScannedFile | str] = {}
-        """The file, or the reason to skip it, by path in the report."""
-        self._files: dict[str, _ScannedFile] = {}
-        """The files by canonical path."""
-        self._new: list[tuple[_ScannedFile, str, ReportEntry]] = []
-        self._named: list[Row] = []
+    writer: Writer
+    ids: Ids
+    reported: ReportedFiles
+    report: ScanReport
+    actor: str
+    baseline: Counter[BaselineKey] | None
+
+    def __post_init__(self) -> None:
+        self._run_id = self.ids.scan_run()
+        self._new: list[tuple[ScannedFile, Candidate]] = []
+        self._identified: list[Row] = []
         self._seen_again: list[Row] = []
         self._changed: list[Row] = []
         self._events: list[NewEvent] = []
         self._touched: set[int] = set()
         self._counts: Counter[str] = Counter()
-        self._skipped: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
+        self._new_open: Counter[str] = Counter()
 
-    def add(self, reported: ReportEntry) -> None:
-        place = self._places.get(reported.path)
-        if place is None:
-            place = self._places[reported.path] = self._place(reported.path)
-        if isinstance(place, str):
-            self._skipped[place] += 1
-            return
-        reported = normalised(reported)
-        key = identity(reported)
-        if key in place.seen:
-            self._counts["duplicate"] += 1
-            return
-        place.seen.add(key)
-        known = place.known.get(key)
-        if known is None and reported.fingerprint:
-            known = place.adopt(key, reported)
-            if known is not None:
-                self._named.append((key, reported.fingerprint, known.no))
-        if known is None:
-            self._new.append((place, key, reported))
-        else:
-            self._see_again(place.no, known, reported)
+    def apply(self, on_progress: OnProgress) -> None:
+        renamed = self.reported.renamed()
+        processed = 0
+        for file in self.reported.files.values():
+            if file.path in renamed:
+                file_records.move(self.writer, renamed[file.path], file.path, self.actor)
+                file.is_new = False
+            file.no = file_records.register(self.writer, self.ids, file.path, self.actor)
+            for candidate in self.reported.recognised(file):
+                if candidate.known is None:
+                    self._new.append((file, candidate))
+                    self._count_open(file, candidate, _first_status(candidate.reported), is_new=True)
+                else:
+                    self._see_again(file, candidate, candidate.known)
+                processed += 1
+                if processed % _BATCH == 0:
+                    self._flush()
+                    on_progress(processed)
+        self._flush()
 
-    def _place(self, path: str) -> _ScannedFile | str:
-        try:
-            canonical = self._paths.canonical(self._paths.relative(path))
-        except InvalidPath:
-            return OUTSIDE_PROJECT
-        except RegistryError:
-            return NOT_A_FILE
-        if canonical not in self._files:
-            stored = files.at(self._writer, canonical)
-            if stored is not None and stored.removed_at is not None and not self._paths.exists(canonical):
-                return FILE_REMOVED
-            no = file_records.register(self._writer, self._ids, canonical, self._actor)
-            self._files[canonical] = _ScannedFile(no, findings.known(self._writer, no, self._source))
-        return self._files[canonical]
-
-    def _see_again(self, file_no: int, known: KnownFinding, reported: ReportEntry) -> None:
-        self._seen_again.append((self._writer.now, self._run_id, metadata_json(reported.metadata), known.no))
+    def _see_again(self, file: ScannedFile, candidate: Candidate, known: KnownFinding) -> None:
+        reported = candidate.reported
+        self._seen_again.append((self.writer.now, self._run_id, candidate.metadata, known.no))
+        fingerprint, place = reported.fingerprint or known.fingerprint, candidate.place or known.place
+        if (self.report.category, fingerprint, place) != (known.category, known.fingerprint, known.place):
+            self._identified.append((self.report.category, fingerprint, place, known.no))
         status, suppressed = _new_status(known, reported)
-        changes = {
-            name: {"old_value": getattr(known, name), "new_value": getattr(reported, name)}
-            for name in _DESCRIPTION
-            if getattr(known, name) != getattr(reported, name)
-        }
+        self._count_open(file, candidate, status, is_new=known.status == "fixed")
+        described, before = description_of(reported), description_of(known)
+        changes: dict[str, Any] = {}
+        if described != before:
+            values = zip(DESCRIPTION, before, described, strict=True)
+            changes = {name: {"old_value": old, "new_value": new} for name, old, new in values if old != new}
         if status != known.status:
             changes["status"] = {"old_value": known.status, "new_value": status}
         if not changes:
@@ -148,75 +145,93 @@ class _Scan:
             return
         reopened = known.status != "open" and status == "open"
         self._counts["reopened" if reopened else "updated"] += 1
-        described = tuple(getattr(reported, name) for name in _DESCRIPTION)
-        self._changed.append((*described[:2], status, *described[2:], suppressed, self._writer.now, known.no))
+        self._changed.append((*described[:2], status, *described[2:], suppressed, self.writer.now, known.no))
         data = self._event_data(reported, status) | {"changes": changes}
         if reopened:
             data["reopened"] = True
-        self._events.append(NewEvent(file_no, "finding_updated", known.id, data))
-        self._touched.add(file_no)
+        self._events.append(NewEvent(file.no, "finding_updated", known.id, data))
+        self._touched.add(file.no)
 
-    def flush(self) -> None:
-        new_ids = self._ids.new(self._writer, "finding", len(self._new)) if self._new else []
+    def _count_open(self, file: ScannedFile, candidate: Candidate, status: FindingStatus, *, is_new: bool) -> None:
+        if self.baseline is not None:
+            key = (self.report.source, file.path, *kind_of(candidate.reported))
+            is_new = not self.baseline[key]
+            self.baseline[key] -= not is_new
+        if status == "open":
+            self._open[candidate.reported.severity] += 1
+            self._new_open[candidate.reported.severity] += is_new
+
+    def _flush(self) -> None:
+        new_ids = self.ids.new(self.writer, "finding", len(self._new)) if self._new else []
         rows: list[Row] = []
         created: list[NewEvent] = []
-        now = self._writer.now
-        for finding_id, (place, key, reported) in zip(new_ids, self._new, strict=True):
-            status = "false_positive" if reported.suppressed else "open"
+        now = self.writer.now
+        for finding_id, (file, candidate) in zip(new_ids, self._new, strict=True):
+            reported = candidate.reported
+            status = _first_status(reported)
+            owner = (finding_id, file.no, self.report.source, finding_id)
             described = (reported.rule_id, reported.severity, status, reported.message, reported.suggestion)
             place_in_file = (reported.line_start, reported.line_end, reported.fingerprint)
-            seen = (self._run_id, now, now, now, metadata_json(reported.metadata), reported.suppressed)
-            rows.append((finding_id, place.no, self._source, key, *described, *place_in_file, *seen))
-            created.append(NewEvent(place.no, "finding_created", finding_id, self._event_data(reported, status)))
-            self._touched.add(place.no)
+            seen = (self._run_id, now, now, now, candidate.metadata, reported.suppressed)
+            identity = (self.report.category, candidate.place)
+            rows.append((*owner, *described, *place_in_file, *seen, *identity))
+            created.append(NewEvent(file.no, "finding_created", finding_id, self._event_data(reported, status)))
+            self._touched.add(file.no)
         self._counts["created"] += len(rows)
-        # First, because a new finding may have the key that one of these had before.
-        self._writer.many("set_finding_fingerprint", self._named)
-        self._writer.many("put_finding", rows)
-        self._writer.many("mark_finding_seen", self._seen_again)
-        self._writer.many("change_finding", self._changed)
-        timeline.append(self._writer, [*created, *self._events])
-        for collected in (self._new, self._named, self._seen_again, self._changed, self._events):
+        self.writer.many("put_finding", rows)
+        self.writer.many("set_finding_identity", self._identified)
+        self.writer.many("mark_finding_seen", self._seen_again)
+        self.writer.many("change_finding", self._changed)
+        timeline.append(self.writer, [*created, *self._events])
+        for collected in (self._new, self._identified, self._seen_again, self._changed, self._events):
             collected.clear()
 
-    def close_unseen(self, covered: tuple[str, ...] | None) -> None:
-        """Close the earlier findings of this source in the scanned files that were not reported again."""
+    def close_unseen(self) -> None:
+        """Close the earlier findings of this source and category, in the scanned files, that were not reported again. A
+        failed scan, or one without a usable result, proves nothing about what it does not report."""
+        covered = self.report.covered
+        if self.report.failed or self.reported.is_unusable:
+            covered = ()
         if covered is None:
-            known = [(place, key, each) for place in self._files.values() for key, each in place.known.items()]
-            unseen = [(place.no, it) for place, key, it in known if it.status == "open" and key not in place.seen]
-            self._close([OpenFinding(it.no, it.id, file_no, it.rule_id, it.severity) for file_no, it in unseen])
+            unseen = [(file.no, it) for file in self.reported.files.values() for it in file.unseen]
+            still_open = [(no, it) for no, it in unseen if it.status == "open"]
+            self._close([OpenFinding(it.no, it.id, no, it.rule_id, it.severity) for no, it in still_open])
         for path in covered or ():
             try:
-                canonical = self._paths.covered(path)
+                canonical = self.reported.paths.covered(path)
             except RegistryError:
-                self._skipped[COVERED_OUTSIDE] += 1
+                self.reported.skipped[COVERED_OUTSIDE] += 1
                 continue
-            self._close(findings.open_of_source(self._writer, self._source, canonical, self._run_id))
-        files.touch(self._writer, sorted(self._touched))
+            category = self.report.category
+            self._close(findings.open_of_source(self.writer, self.report.source, category, canonical, self._run_id))
+        files.touch(self.writer, sorted(self._touched))
 
-    def _close(self, fixed: list[OpenFinding]) -> None:
-        self._touched |= file_records.close(self._writer, fixed, self._source, scan_run_id=self._run_id)
+    def _close(self, unseen: list[OpenFinding]) -> None:
+        fixed = [each for each in unseen if each.file_no not in self.reported.files_skipped]
+        self._touched |= file_records.close(self.writer, fixed, self.report.source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
-    def outcome(self, report: ScanReport) -> Scanned:
-        self._skipped.update(report.skipped)
+    def outcome(self) -> Scanned:
         return {
-            "scan_source": self._source,
+            "scan_source": self.report.source,
             "scan_run_id": self._run_id,
             "findings_created": self._counts["created"],
             "findings_updated": self._counts["updated"],
             "findings_closed": self._counts["closed"],
             "findings_reopened": self._counts["reopened"],
             "findings_unchanged": self._counts["unchanged"],
-            "findings_duplicate": self._counts["duplicate"],
-            "files": len(self._files),
-            "skipped": [{"reason": reason, "count": count} for reason, count in sorted(self._skipped.items())],
-            "failed": report.failed,
+            "findings_duplicate": self.reported.duplicates,
+            "files": len(self.reported.files),
+            "skipped": [{"reason": reason, "count": count} for reason, count in sorted(self.reported.skipped.items())],
+            "failed": self.report.failed,
+            "category": self.report.category,
+            "open_by_severity": _by_severity(self._open),
+            "new_by_severity": _by_severity(self._new_open),
         }
 
     def _event_data(self, reported: ReportEntry, status: FindingStatus) -> dict[str, Any]:
         data: dict[str, Any] = {
-            "scan_source": self._source,
+            "scan_source": self.report.source,
             "rule_id": reported.rule_id,
             "severity": reported.severity,
             "status": status,
@@ -224,6 +239,14 @@ class _Scan:
             "scan_run_id": self._run_id,
         }
         return data if reported.line_start is None else data | {"line_start": reported.line_start}
+
+
+def _first_status(reported: ReportEntry) -> FindingStatus:
+    return "false_positive" if reported.suppressed else "open"
+
+
+def _by_severity(counts: Counter[str]) -> SeverityCounts:
+    return named(SeverityCounts, (counts[each] for each in SEVERITIES))
 
 
 def _new_status(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:

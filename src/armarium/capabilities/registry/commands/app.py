@@ -285,18 +285,66 @@ def import_report(
         list[str] | None,
         Option(metavar="PATH", help="Scanned path; may be repeated. [default: the files in the report]"),
     ] = None,
+    category: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Only findings of the same category are closed. [default: the one in the report]"),
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        Option("--map", metavar="PREFIX=PATH", help="Where paths of another machine are in DIR; may be repeated."),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        Option(metavar="SEVERITY[:new]", help="Exit with 3 if the report has an open finding as severe, or a new one."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="With :new, report to compare with. [default: the previous report]"),
+    ] = None,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import the report of a scanner: SARIF 2.1.0, gitleaks' JSON, or Armarium's own format.
+    """Import the report of a scanner: SARIF 2.1.0, gitleaks' JSON, or Armarium's own format. It may be gzipped.
 
     Earlier findings of the same scanner that are missing in this report are closed as fixed, if they are in scanned
     files: those that the report names, or those below --covers. Findings that occur again are reopened. The report of a
     failed run closes nothing. A report is imported atomically, with all its scanners.
 
+    Absolute paths of another machine are recognised if most of the files exist below DIR; --map names the prefix
+    otherwise. A report of which no result is in a file of DIR is refused.
+
+    With --fail-on, the exit code is 3 if the report has an open finding of this severity or a worse one, and 1 if a
+    scanner reports that it failed. With :new, only findings count that the previous report of the same scanner and
+    category, or FILE, did not have.
+
     \b
     ruff check --output-format sarif | armarium registry import - --covers .
     bandit -r src -f sarif -o bandit.sarif; armarium registry import bandit.sarif --covers src
     gitleaks dir --report-path leaks.json; armarium registry import leaks.json --covers .
+    armarium registry import eslint.sarif.gz --covers . --map /builds/app=. --fail-on high:new
     """
-    _operations(context, directory, as_json).import_report(file, form, source, covers)
+    wanted = {"format": form, "scan_source": source or None, "category": category}
+    wanted |= {"paths": covers or None, "map": maps or None}
+    _operations(context, directory, as_json).import_report(file, wanted, fail_on, baseline)
+
+
+@app.command("export")
+def export_findings(
+    context: typer.Context,
+    form: Annotated[Literal["sarif"], Option("--format", help="Format of the output.")] = "sarif",
+    status: Annotated[
+        Literal["open", "fixed", "false_positive"] | None,
+        Option(help="Only findings with this status. [default: open and false_positive]"),
+    ] = None,
+    source: Source = None,
+    output: Annotated[Path | None, Option(metavar="FILE", help="File to write. [default: standard output]")] = None,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print findings as SARIF 2.1.0, with a run for each scanner and category. False positives are suppressed results.
+
+    \b
+    armarium registry export > findings.sarif
+    armarium registry import new.sarif --fail-on high:new --baseline findings.sarif
+    """
+    _operations(context, directory, as_json).export({"status": status, "scan_source": source}, output)

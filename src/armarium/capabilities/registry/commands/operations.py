@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 import orjson
+import typer
 
 from armarium.capabilities.registry.commands import tables
 from armarium.capabilities.registry.commands.project import RegistryProject
+from armarium.capabilities.registry.model import SEVERITIES
 from armarium.command_line.host import CommandHost
-from armarium.command_line.output import Misuse, say, show, show_json
+from armarium.command_line.output import FAILED, Misuse, count, say, show, show_json
 from armarium.foundation.schema import Json
 
+SEVERE_FINDINGS = 3
+"""The exit code if a report has what `--fail-on` names."""
 STANDARD_STREAM = Path("-")
 """Standard input, in place of a file."""
 
@@ -55,14 +60,43 @@ class Operations:
         result = _run(lambda: self._project.call(tool, wanted, file=file))
         self._show(result, lambda changed: tables.changed_lines(tool, changed))
 
-    def import_report(self, file: Path, form: str, source: str | None, covers: Sequence[str] | None) -> None:
-        data = _read(file)
-        arguments = {"file": str(file), "format": form, "scan_source": source, "paths": covers or None}
+    def import_report(self, file: Path, wanted: Mapping[str, Any], fail_on: str | None, baseline: Path | None) -> None:
+        threshold = _threshold(fail_on)
+        if baseline is not None and threshold.counts != "new_by_severity":
+            raise Misuse("--baseline needs --fail-on SEVERITY:new", hint="name the least severity that fails")
+        data, known = _read(file), None if baseline is None else _read(baseline)
+        arguments = {"file": str(file), **wanted}
         with _progress_bar() as on_progress:
-            result = _run(lambda: self._project.import_report(data, arguments, on_progress))
+            result = _run(lambda: self._project.import_report(data, arguments, on_progress, known))
         if self._as_json:
             show_json(result)
+        else:
+            self._show_scans(result, wanted["paths"])
+        self._judge(result, threshold)
+
+    def _judge(self, result: Json, threshold: _Threshold) -> None:
+        """Exit with the code that `--fail-on` asks for."""
+        failed = [scan["scan_source"] for scan in result["scans"] if scan["failed"]]
+        severe = sum(scan[threshold.counts][each] for scan in result["scans"] for each in threshold.severities)
+        if severe:
+            new = "new " if threshold.counts == "new_by_severity" else ""
+            say(f"{count(severe, f'{new}finding')} of severity {' or '.join(threshold.severities)}")
+            raise typer.Exit(SEVERE_FINDINGS)
+        if threshold.severities and failed:
+            say(f"the run of {', '.join(failed)} failed, so its findings are not known")
+            raise typer.Exit(FAILED)
+
+    def export(self, wanted: Mapping[str, Any], output: Path | None) -> None:
+        log = _run(lambda: self._project.export(wanted))
+        if output is None or output == STANDARD_STREAM:
+            show_json(log)
             return
+        try:
+            output.write_bytes(orjson.dumps(log, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        except OSError as error:
+            raise Misuse(f"{output} cannot be written: {error.strerror}", hint="name another file") from error
+
+    def _show_scans(self, result: Json, covers: Sequence[str] | None) -> None:
         for scan in result["scans"]:
             self._show(scan, tables.scan_lines)
             name = scan["scan_source"]
@@ -79,6 +113,24 @@ class Operations:
             return
         for line in lines(result):
             show(line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Threshold:
+    """What `--fail-on` counts: findings of these severities, the new ones or all."""
+
+    severities: Sequence[str] = ()
+    counts: Literal["open_by_severity", "new_by_severity"] = "open_by_severity"
+
+
+def _threshold(text: str | None) -> _Threshold:
+    if text is None:
+        return _Threshold()
+    severity, colon, which = text.partition(":")
+    if severity not in SEVERITIES or (colon and which != "new"):
+        raise Misuse(f"--fail-on takes {', '.join(SEVERITIES)}, and :new", hint="for example --fail-on high:new")
+    worse = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return _Threshold(worse, "new_by_severity" if colon else "open_by_severity")
 
 
 def parse_metadata(text: str | None) -> object:

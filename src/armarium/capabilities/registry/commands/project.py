@@ -10,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from armarium.capabilities.registry.arguments import ImportOptions
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import Imported, RegisteredFile, ReportFormat, ScanReport
+from armarium.capabilities.registry.model import FindingStatus, Imported, RegisteredFile, ScanReport
+from armarium.capabilities.registry.ownership import require_own_registry
 from armarium.capabilities.registry.paths import is_absolute
 from armarium.capabilities.registry.reports.formats import read_reports
+from armarium.capabilities.registry.reports.sarif_export import to_sarif
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import TOOLS
@@ -41,12 +44,15 @@ class _FileArgs(Args):
     file: str
 
 
-class _ImportArgs(_FileArgs):
+class _ImportArgs(ImportOptions, _FileArgs):
     """The report of `armarium registry import`."""
 
-    format: ReportFormat
+
+class _ExportArgs(Args):
+    """The findings of `armarium registry export`."""
+
+    status: FindingStatus | None = None
     scan_source: str | None = None
-    paths: tuple[str, ...] | None = None
 
 
 class RegistryProject:
@@ -71,28 +77,48 @@ class RegistryProject:
             return await self._run(declared.bind(registry), values)
 
     async def import_report(
-        self, data: bytes, arguments: Mapping[str, Any], on_progress: Callable[[int, int], None]
+        self,
+        data: bytes,
+        arguments: Mapping[str, Any],
+        on_progress: Callable[[int, int], None],
+        baseline: bytes | None = None,
     ) -> Json:
-        """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total."""
+        """Import a scanner's report, all of its scans or none. Progress is the number of findings, and the total. What
+        another report, the baseline, has is not new."""
         async with self._opened(read_only=False) as registry:
 
             async def import_scan_results(call: Call, args: _ImportArgs) -> Imported:
                 """Import a report from a file."""
-                reports = read_reports(data, args.format, source=args.scan_source, covered=args.paths)
-                reports = [self._in_project(report) for report in reports]
+                reports, known = [self._in_project(each) for each in read_reports(data, args)], None
+                if baseline is not None:
+                    detected = args.model_copy(update={"format": "auto"})
+                    known = [self._in_project(each) for each in read_reports(baseline, detected)]
                 total = sum(len(report.findings) for report in reports if isinstance(report.findings, Sized))
-                scans = await registry.scan_all(reports, call.principal.username, lambda done: on_progress(done, total))
+                actor = call.principal.username
+                scans = await registry.scan_all(reports, actor, lambda done: on_progress(done, total), known)
                 return {"scans": scans}
 
             tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
             return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
+
+    async def export(self, wanted: Mapping[str, Any]) -> Json:
+        """The findings of the registry as SARIF."""
+        async with self._opened(read_only=True) as registry:
+
+            async def export_findings(call: Call, args: _ExportArgs) -> Json:
+                """Export findings."""
+                return to_sarif(await registry.export_findings(status=args.status, scan_source=args.scan_source))
+
+            tool = local_tool("export_findings", export_findings, read_only=True, errors=REGISTRY_ERRORS)
+            return await self._run(tool, {name: value for name, value in wanted.items() if value is not None})
 
     def _in_project(self, report: ScanReport) -> ScanReport:
         if not self._subdirectory:
             return report
         findings = [replace(finding, path=self._project_path(finding.path)) for finding in report.findings]
         covered = None if report.covered is None else tuple(map(self._project_path, report.covered))
-        return replace(report, findings=findings, covered=covered)
+        prefixes = {self._project_path(prefix): self._project_path(path) for prefix, path in report.prefixes.items()}
+        return replace(report, findings=findings, covered=covered, prefixes=prefixes)
 
     async def _run(self, tool: ToolSpec, values: Mapping[str, Any]) -> Json:
         try:
@@ -122,6 +148,7 @@ class RegistryProject:
         """The registry. A command that only reads does not create one."""
         if read_only and self._directory.is_dir() and not registry_file(self._directory).exists():
             raise RegistryUnusable(f"there is no registry in {self._directory}", hint=_CREATE_HINT)
+        require_own_registry(registry_file(self._directory), found=True)
         async with open_registry(self._directory, read_only=read_only) as registry:
             yield registry
 

@@ -20,7 +20,7 @@ _FINDINGS: Columns = {
     "STATUS": "status",
     "SOURCE": "scan_source",
     "RULE": "rule_id",
-    "WHERE": lambda finding: _where(finding),
+    "WHERE": lambda finding: ":".join(str(finding[each]) for each in ("file_path", "line_start") if finding[each]),
     "MESSAGE": "message",
 }
 _ISSUES: Columns = {
@@ -46,7 +46,9 @@ _LISTS: Mapping[str, Columns] = {
         "WHEN": lambda event: event["timestamp"][:_TIME_LENGTH],
         "WHAT": "type",
         "ABOUT": "source_id",
-        "": lambda event: _event_details(event["data"]),
+        "": lambda event: " ".join(
+            f"{name}={value}" for name, value in event["data"].items() if not isinstance(value, dict | list)
+        ),
     },
     "list_issues": _ISSUES,
 }
@@ -105,15 +107,6 @@ def scan_lines(result: Json) -> list[str]:
     counts = ", ".join(f"{result[f'findings_{part}']} {part}" for part in parts)
     summary = f"{result['scan_source']}: {counts}; in {result['files']} files"
     return [printable(summary), *(f"skipped {each['count']}: {each['reason']}" for each in result["skipped"])]
-
-
-def _where(finding: Json) -> str:
-    line = finding["line_start"]
-    return finding["file_path"] if line is None else f"{finding['file_path']}:{line}"
-
-
-def _event_details(facts: Json) -> str:
-    return " ".join(f"{name}={value}" for name, value in facts.items() if not isinstance(value, dict | list))
 
 
 def _facts(facts: Mapping[str, object]) -> list[str]:

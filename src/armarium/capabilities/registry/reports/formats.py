@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import gzip
+import io
+import zlib
 from dataclasses import replace
 from functools import cache
 from typing import Any, cast
@@ -11,7 +13,8 @@ from typing import Any, cast
 import orjson
 import pydantic
 
-from armarium.capabilities.registry.arguments import ReportArgs
+from armarium.capabilities.registry.arguments import ImportOptions, ReportArgs
+from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
 from armarium.capabilities.registry.reports.fields import as_array, as_object, line_in, refused, text_in
 from armarium.capabilities.registry.reports.sarif import read_sarif
@@ -19,31 +22,43 @@ from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, Miss
 from armarium.foundation.schema import Json, SchemaCheck
 from armarium.foundation.tools import Call, local_tool
 
-
-def read_reports(
-    data: bytes, form: ReportFormat = "auto", *, source: str | None = None, covered: Sequence[str] | None = None
-) -> list[ScanReport]:
-    """Read a file into one scan report per scanner; raises `ValidationError` if it is invalid.
-
-    `source` and `covered` override those in the file.
-    """
-    return reports_in(_parsed(data), form, source=source, covered=covered)
+MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+_DEFAULTS = ImportOptions()
+_GZIP = b"\x1f\x8b"
 
 
-def reports_in(
-    document: object, form: ReportFormat = "auto", *, source: str | None = None, covered: Sequence[str] | None = None
-) -> list[ScanReport]:
+def read_reports(data: bytes, options: ImportOptions = _DEFAULTS, *, max_bytes: int | None = None) -> list[ScanReport]:
+    """Read a file, which may be compressed with gzip, into one scan report per scanner; raises `ValidationError` if it
+    is invalid. `max_bytes` limits what is decompressed, by default to `MAX_DECOMPRESSED_BYTES`."""
+    return reports_in(_parsed(data, max_bytes or MAX_DECOMPRESSED_BYTES), options)
+
+
+def reports_in(document: object, options: ImportOptions) -> list[ScanReport]:
     """The same for parsed JSON."""
-    form = _detected_format(document) if form == "auto" else form
+    prefixes = dict(map(_prefix_and_path, options.map))
+    source = options.scan_source
+    form = _detected_format(document) if options.format == "auto" else options.format
     if form == "sarif":
-        reports = read_sarif(document, source)
+        reports = read_sarif(document, source, prefixes)
     elif form == "gitleaks":
         entries = enumerate(as_array(document))
         findings = [_gitleaks_finding(as_object(each, f"[{number}]"), f"[{number}]") for number, each in entries]
         reports = [ScanReport(source or "gitleaks", findings)]
     else:
         reports = [_read_own(document, source)]
-    return reports if covered is None else [replace(report, covered=tuple(covered)) for report in reports]
+    given: dict[str, Any] = {"prefixes": prefixes} if prefixes else {}
+    if options.paths is not None:
+        given["covered"] = options.paths
+    if options.category is not None:
+        given["category"] = options.category
+    return [replace(report, **given) for report in reports] if given else reports
+
+
+def _prefix_and_path(text: str) -> tuple[str, str]:
+    prefix, equals, path = text.rpartition("=")
+    if not prefix or not equals:
+        raise ValidationError("a mapping is PREFIX=PATH", hint="for example /builds/app=.")
+    return prefix, "" if path in ("", ".", "./") else path
 
 
 def _gitleaks_finding(entry: Json, at: str) -> ReportEntry:
@@ -51,7 +66,7 @@ def _gitleaks_finding(entry: Json, at: str) -> ReportEntry:
     rule_id, path = text_in(entry, "RuleID", at), text_in(entry, "File", at)
     if not rule_id or not path:
         raise refused("needs RuleID and File", at)
-    commit = text_in(entry, "Commit", at)
+    facts: Json = {"commit": text_in(entry, "Commit", at), "column": line_in(entry, "StartColumn", at)}
     return ReportEntry(
         path,
         rule_id,
@@ -61,7 +76,7 @@ def _gitleaks_finding(entry: Json, at: str) -> ReportEntry:
         line_in(entry, "EndLine", at),
         suggestion="revoke the secret, then remove it from the file and from its history",
         fingerprint=text_in(entry, "Fingerprint", at) or None,
-        metadata={"commit": commit} if commit else {},
+        metadata={name: value for name, value in facts.items() if value},
     )
 
 
@@ -88,7 +103,7 @@ def reported_scan(args: ReportArgs) -> ScanReport:
     findings = [
         ReportEntry(**{name: value for name, value in each if value not in (None, "")}) for each in args.findings
     ]
-    return ScanReport(args.scan_source, findings, args.paths)
+    return ScanReport(args.scan_source, findings, args.paths, category=args.category)
 
 
 @cache
@@ -100,7 +115,9 @@ def _check() -> SchemaCheck:
     return SchemaCheck(local_tool("report_findings", as_a_tool).input_schema)
 
 
-def _parsed(data: bytes) -> Any:
+def _parsed(data: bytes, max_bytes: int) -> Any:
+    if data.startswith(_GZIP):
+        data = _decompressed(data, max_bytes)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         # PowerShell writes redirected output as UTF-16.
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
@@ -111,6 +128,18 @@ def _parsed(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise refused("it is not JSON", f"line {error.lineno}, column {error.colno}") from None
+
+
+def _decompressed(data: bytes, max_bytes: int) -> bytes:
+    """The content of a file compressed with gzip, up to a limit: a small file may contain any number of bytes."""
+    with gzip.open(io.BytesIO(data)) as file:
+        try:
+            content = file.read(max_bytes + 1)
+        except (OSError, EOFError, zlib.error):
+            raise refused("its gzip compression is damaged") from None
+    if len(content) > max_bytes:
+        raise refused(f"it has more than {max_bytes >> 20} MiB when decompressed")
+    return content
 
 
 def _detected_format(document: object) -> ReportFormat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,13 +14,17 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 """At least two letters: `C:` is a drive."""
 _MAX_BASE_DEPTH = 20
 _TARGET = "analysisTarget"
+_SOURCE_ROOTS = ("%SRCROOT%", "SRCROOT", "ROOTPATH", "PROJECTROOT")
+"""The names of the base that is the project, by convention and in the reports of trivy and others."""
 
 
 class Locations:
     """Resolves the locations of one run to paths, absolute or relative to the project."""
 
-    def __init__(self, run: Json, at: str) -> None:
+    def __init__(self, run: Json, at: str, prefixes: Mapping[str, str]) -> None:
+        """`prefixes` are paths in the project for prefixes of the run's paths, or for its bases."""
         self._at = at
+        self._prefixes = prefixes
         self._bases = object_in(run, "originalUriBaseIds", at)
         self._artifacts: list[Any] = array_in(run, "artifacts", at)
 
@@ -45,6 +50,11 @@ class Locations:
                     found.append(path)
         return found
 
+    def roots(self) -> list[str]:
+        """The directories that the run declares as the root of its sources."""
+        declared = [self._base(each, self._at, 0) for each in _SOURCE_ROOTS if each in self._bases]
+        return [each for each in declared if each]
+
     def _artifact_location(self, index: int) -> tuple[Json, str]:
         at = f"{self._at}.artifacts[{index}]"
         return object_in(as_object(self._artifacts[index], at), "location", at), at
@@ -60,6 +70,8 @@ class Locations:
 
     def _base(self, base_id: str, at: str, depth: int) -> str:
         """The directory of a base; the project if the run does not define it."""
+        if base_id in self._prefixes:
+            return self._prefixes[base_id]
         base = object_in(self._bases, base_id, f"{self._at}.originalUriBaseIds")
         path = self._resolved(text_in(base, "uri", at), text_in(base, "uriBaseId", at), at, depth + 1)
         # Trivy writes the root of the file system for the directory in which it was started.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ _BY_LEVEL: Mapping[str, Severity] = {"error": "high", "warning": "medium", "note
 _BY_SCORE: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.0, "low"))
 """The CVSS bands of `security-severity`."""
 _PLACEHOLDER = re.compile(r"\{(\d{1,3})\}")
+_VARIABLE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|`[^`]*`")
 _SCORE = re.compile(r"\d{1,2}(\.\d{1,6})?")
 
 
@@ -47,8 +49,8 @@ class Rules:
         for rule in (*self._own, *(rule for rules in self._extensions for rule in rules)):
             self._by_id.setdefault(rule.id, rule)
 
-    def of(self, result: Json, at: str) -> Rule | None:
-        """The rule of a result, given by id, index or both; None if it has neither."""
+    def of(self, result: Json, at: str) -> Rule:
+        """The rule of a result, given by id, index or both. One that has neither is named after its message."""
         named = object_in(result, "rule", at)
         rule_id = text_in(result, "ruleId", at) or text_in(named, "id", f"{at}.rule")
         index = index_in(result, "ruleIndex", at)
@@ -59,11 +61,17 @@ class Rules:
         rule = _at(rules, index) if index is not None else None
         rule_id = rule_id or (rule.id if rule else "")
         if not rule_id:
-            return None
+            return unnamed_rule(message_text(result, Rule(""), at))
         if rule is not None and (rule_id == rule.id or rule_id.startswith(f"{rule.id}/")):
             # A result may name a subrule, as in `CA1000/1`.
             return replace(rule, id=rule_id)
         return self._by_id.get(rule_id) or Rule(rule_id)
+
+
+def unnamed_rule(message: str) -> Rule:
+    """A rule for a result without one. Results of the same kind get the same: messages differ in names and numbers."""
+    kind = _VARIABLE.sub("", message)
+    return Rule(f"unnamed-{hashlib.sha256(kind.encode('utf-8', 'replace')).hexdigest()[:8]}")
 
 
 def severity(result: Json, rule: Rule, at: str) -> Severity:
@@ -87,7 +95,7 @@ def message_text(result: Json, rule: Rule, at: str) -> str:
     arguments = array_in(message, "arguments", at)
     if text and arguments:
         text = _PLACEHOLDER.sub(lambda place: str(_at(arguments, int(place[1])) or place[0]), text)
-    return text or text_in(message, "markdown", at) or rule.description or rule.id
+    return text or text_in(message, "markdown", at) or rule.description or rule.id or "no message"
 
 
 def _rules_of(component: Json, at: str) -> list[Rule]:

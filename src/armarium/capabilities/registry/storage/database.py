@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -17,9 +17,9 @@ from armarium.capabilities.registry.storage.file import (
     connect_to_read,
     connect_to_write,
     create_registry_file,
-    exclusive_lock,
     registry_errors,
 )
+from armarium.foundation.files.state_files import exclusive_lock
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import (
     BUSY_TIMEOUT_S,
@@ -34,9 +34,9 @@ from armarium.foundation.sqlite import (
 
 _log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 """`PRAGMA user_version` of the files this program writes."""
-KNOWN_VERSIONS = (1, 2, SCHEMA_VERSION)
+KNOWN_VERSIONS = (1, 2, 3, 4, SCHEMA_VERSION)
 """The versions that this program reads. Opening for writing migrates an older one. Until then it lacks columns,
 which only writers may use."""
 SQL = "armarium.capabilities.registry.storage.sql"
@@ -45,10 +45,15 @@ SQL = "armarium.capabilities.registry.storage.sql"
 _WRITING_CACHE_KIB = 128 * 1024
 """A large import accesses every index at random. With a small cache, the same pages are written and read repeatedly."""
 
+_FIRST_WITH_CONTEXTS = 4
+_FIRST_WITH_JUDGEMENTS = 5
+
 _SCRIPTS = {
-    0: ("schema.sql", "listing_indexes.sql"),
-    1: ("listing_indexes.sql", "suppressed_findings.sql"),
-    2: ("suppressed_findings.sql",),
+    0: ("schema.sql", "listing_indexes.sql", "finding_places.sql", "judgements.sql"),
+    1: ("listing_indexes.sql", "suppressed_findings.sql", "finding_places.sql", "judgements.sql"),
+    2: ("suppressed_findings.sql", "finding_places.sql", "judgements.sql"),
+    3: ("finding_places.sql", "judgements.sql"),
+    4: ("judgements.sql",),
 }
 """The scripts that migrate each version to the newest; 0 is a new file."""
 
@@ -69,6 +74,16 @@ class Reader:
         for part, text in parts.items():
             statement = statement.replace(f"{{{part}}}", text)
         return self._connection.execute(statement, parameters).fetchall()
+
+    @property
+    def has_contexts(self) -> bool:
+        """Whether the findings have the columns of version 4: a file that is only read is not migrated."""
+        return schema_version(self._connection) >= _FIRST_WITH_CONTEXTS
+
+    @property
+    def has_judgements(self) -> bool:
+        """The same for the tables of version 5."""
+        return schema_version(self._connection) >= _FIRST_WITH_JUDGEMENTS
 
     def row(self, name: str, parameters: Any = ()) -> Row | None:
         rows = self.rows(name, parameters)
@@ -126,6 +141,15 @@ class RegistryDatabase:
         with registry_errors(self._path.parent), self._connections.reader() as connection:
             connection.execute("BEGIN")
             yield Reader(connection)
+
+    def last_change(self) -> object:
+        """Differs when the registry was written, by this process or another: SQLite appends to a file beside it."""
+        states: list[tuple[int, int]] = []
+        for file in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+            with suppress(OSError):
+                status = file.stat()
+                states.append((status.st_mtime_ns, status.st_size))
+        return states
 
     @contextmanager
     def writing(self) -> Generator[Writer]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Generator
@@ -13,7 +12,6 @@ from armarium.capabilities.registry.errors import (
     Busy,
     Damaged,
     RegistryError,
-    RegistryUnusable,
     Unwritable,
     ValidationError,
 )
@@ -36,10 +34,6 @@ read it again for every page."""
 def create_registry_file(file: Path) -> None:
     """Create the registry's directory and its empty file, unless they exist."""
     directory = file.parent
-    for path in (directory, file):
-        # A project may come from anywhere. It must not choose where on this machine we write.
-        if path.is_symlink():
-            raise RegistryUnusable(f"{path} is a link", hint="remove it; the registry makes its own files")
     directory.mkdir(mode=0o700, exist_ok=True)
     marker = directory / ".gitignore"
     if not marker.exists():
@@ -53,17 +47,6 @@ def is_writable(file: Path) -> bool:
     if not directory.is_dir():
         return os.access(directory.parent, os.W_OK | os.X_OK)
     return os.access(directory, os.W_OK | os.X_OK) and (not file.exists() or os.access(file, os.W_OK))
-
-
-@contextmanager
-def exclusive_lock(directory: Path) -> Generator[None]:
-    """Let one process at a time create the file: otherwise SQLite reports it locked, whatever the busy timeout."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def connect_to_write(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:

@@ -26,6 +26,7 @@ DEFAULT_DIRECTIONS: dict[model.SortField, model.Direction] = {
 _FEW = 200
 """Sorting this many files is faster than scanning an index in which they are rare."""
 _LAST_CHARACTER = "\U0010ffff"
+_AFTER_ALL_PATHS = _LAST_CHARACTER * 4096
 
 
 class StoredFile(NamedTuple):
@@ -71,6 +72,15 @@ def update(writer: Writer, no: int, record: Mapping[str, Any], removed_at: str |
     writer.rows("change_file", {**record, "metadata": metadata, "no": no, "removed_at": removed_at, "now": writer.now})
 
 
+def set_sketch(writer: Writer, no: int, sketch: bytes) -> None:
+    writer.many("set_file_sketch", [(sketch, no, sketch)])
+
+
+def sketched(reader: Reader) -> list[tuple[str, bytes]]:
+    """The path and the sketch of each file with findings."""
+    return [(path, sketch) for path, sketch in reader.rows("sketched_files")]
+
+
 def touch(writer: Writer, numbers: Iterable[int]) -> None:
     writer.many("touch_file", ((writer.now, no) for no in numbers))
 
@@ -112,9 +122,7 @@ def _conditions(wanted: model.FileFilter) -> tuple[str, dict[str, Any]]:
     if wanted.language is not None:
         conditions["language = :language"] = {"language": wanted.language}
     if wanted.path_prefix:
-        conditions["path >= :first"] = {"first": wanted.path_prefix}
-        if end := _end_of(wanted.path_prefix):
-            conditions["path < :end"] = {"end": end}
+        conditions["path >= :first AND path < :end"] = bounds_of(wanted.path_prefix)
     if wanted.min_findings:
         conditions["open_findings >= :least"] = {"least": wanted.min_findings}
     if wanted.has_severity is not None:
@@ -123,6 +131,11 @@ def _conditions(wanted: model.FileFilter) -> tuple[str, dict[str, Any]]:
         conditions["instr(sources, :source)"] = {"source": f"\n{wanted.scan_source}\n"}
     values = {name: value for given in conditions.values() for name, value in given.items()}
     return " AND ".join(conditions) or "TRUE", values
+
+
+def bounds_of(prefix: str) -> dict[str, str]:
+    """The first path with a prefix, and the end of those that have it."""
+    return {"first": prefix, "end": _end_of(prefix) or _AFTER_ALL_PATHS}
 
 
 def _end_of(prefix: str) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from armarium.capabilities.registry.errors import NotFound
-from armarium.capabilities.registry.model import FindingStatus, FoundInFile, Page, Severity
+from armarium.capabilities.registry.model import ExportedFinding, FindingStatus, FoundInFile, Page, Severity
 from armarium.capabilities.registry.storage.columns import finding, page_of
 from armarium.capabilities.registry.storage.database import Reader, Writer
+
+_NOT_FIXED = "n.status <> 'fixed'"
 
 
 class StoredFinding(NamedTuple):
@@ -23,7 +25,6 @@ class KnownFinding(NamedTuple):
     """The part of a stored finding that a scan compares with a reported one."""
 
     no: int
-    key: str
     id: str
     rule_id: str
     severity: Severity
@@ -34,6 +35,11 @@ class KnownFinding(NamedTuple):
     line_end: int | None
     suppressed: int
     """Whether a scan, not a person, made it a false positive."""
+    category: str
+    fingerprint: str | None
+    place: bytes
+    """Hashes of the content around it; empty if unknown."""
+    metadata: str
 
 
 class OpenFinding(NamedTuple):
@@ -67,14 +73,27 @@ def page(reader: Reader, wanted: Mapping[str, object], limit: int, offset: int) 
     return page_of([finding(row) for row in rows], total, limit, offset)
 
 
-def known(reader: Reader, file_no: int, source: str) -> dict[str, KnownFinding]:
-    return {row[1]: KnownFinding(*row) for row in reader.rows("known_findings", (file_no, source))}
+def exported(reader: Reader, status: FindingStatus | None, source: str | None) -> list[ExportedFinding]:
+    """All findings of a source with a status; without one, those that are not fixed."""
+    values = {name: value for name, value in {"status": status, "source": source}.items() if value is not None}
+    where = " AND ".join([*(f"n.{column} = :{column}" for column in values), *([] if status else [_NOT_FIXED])])
+    rows = reader.rows("list_findings", values | {"limit": -1, "offset": 0}, where=where)
+    contexts = {row[0]: row[1:] for row in reader.rows("contexts")} if reader.has_contexts else {}
+    return [ExportedFinding(finding(row), *contexts.get(row[-2], ("", b""))) for row in rows]
 
 
-def open_of_source(reader: Reader, source: str, path: str, run: str) -> list[OpenFinding]:
-    """The open findings of a source in a file or directory ("" is the project) that a run did not report."""
-    name = "open_findings_covered" if path else "open_findings_of_source"
-    return [OpenFinding(*row) for row in reader.rows(name, {"source": source, "run": run, "path": path})]
+def known(reader: Reader, file_no: int, source: str, category: str) -> list[KnownFinding]:
+    """The findings of a source in a file: those of a category, and those without one."""
+    wanted = {"file_no": file_no, "source": source, "category": category}
+    return [KnownFinding._make(row) for row in reader.rows("known_findings", wanted)]
+
+
+def open_of_source(reader: Reader, source: str, category: str, path: str, run: str) -> list[OpenFinding]:
+    """The open findings of a source and category in a file or directory ("" is the project) that a run did not
+    report."""
+    wanted = {"source": source, "category": category, "run": run, "path": path}
+    rows = reader.rows("open_findings_covered" if path else "open_findings_of_source", wanted)
+    return [OpenFinding(*row) for row in rows]
 
 
 def open_of_file(reader: Reader, file_no: int) -> list[tuple[OpenFinding, str]]:

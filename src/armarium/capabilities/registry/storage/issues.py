@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
 
 from armarium.capabilities.registry.errors import NotFound
-from armarium.capabilities.registry.model import AssocType, FileLink, IssueAnswer, IssueLink, IssueStatus, Page
+from armarium.capabilities.registry.model import (
+    AssocType,
+    FileLink,
+    IssueAnswer,
+    IssueEvent,
+    IssueLink,
+    IssuePage,
+    IssueStatus,
+    Page,
+)
 from armarium.capabilities.registry.storage.columns import issue, named, page_of, to_json
+from armarium.capabilities.registry.storage.cursors import cursor_of, position_in
 from armarium.capabilities.registry.storage.database import Reader, Writer
+
+IssueEventType = Literal["issue_created", "issue_updated", "commented", "file_linked", "file_unlinked"]
+
+_MAX_WORDS = 10
+_FOLLOWING = (
+    "i.priority >= :priority AND (i.priority > :priority OR i.updated_at < :updated_at "
+    "OR (i.updated_at = :updated_at AND i.no > :no))"
+)
 
 
 class StoredIssue(NamedTuple):
@@ -43,6 +64,55 @@ def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: i
     [(total,)] = reader.rows("count_issues", values, where=where)
     rows = reader.rows("list_issues", values | {"limit": limit, "offset": offset}, where=where)
     return page_of([issue(row) for row in rows], total, limit, offset)
+
+
+def search(
+    reader: Reader, statuses: Sequence[IssueStatus], label: str | None, text: str, limit: int, cursor: str | None
+) -> IssuePage:
+    """A page of issues in the same order, after the position of a cursor. All words must occur in the id, title, body
+    or labels."""
+    conditions = ["TRUE"]
+    values: dict[str, Any] = {"label": label}
+    if label is not None:
+        conditions.append(":label IN (SELECT value FROM json_each(i.labels))")
+    for place, word in enumerate(text.lower().split()[:_MAX_WORDS]):
+        conditions.append(f"instr(lower(i.id || ' ' || i.title || ' ' || i.body || ' ' || i.labels), :word{place})")
+        values[f"word{place}"] = word
+    by_status: dict[str, int] = dict(reader.rows("count_issues_by_status", values, where=" AND ".join(conditions)))
+    if statuses:
+        conditions.append("i.status IN (SELECT value FROM json_each(:statuses))")
+        values["statuses"] = to_json(list(statuses))
+    if cursor is not None:
+        conditions.append(_FOLLOWING)
+        position = position_in(cursor, int, str, int)
+        values |= dict(zip(("priority", "updated_at", "no"), position, strict=True))
+    rows = reader.rows("search_issues", values | {"limit": limit + 1}, where=" AND ".join(conditions))
+    found = [issue(row) for row in rows[:limit]]
+    end = cursor_of(found[-1]["priority"], found[-1]["updated_at"], rows[limit - 1][-1]) if len(rows) > limit else None
+    return {"results": found, "next": end, "by_status": by_status}
+
+
+def append_event(writer: Writer, issue_no: int, type_: IssueEventType, actor: str, data: Mapping[str, Any]) -> None:
+    writer.many("put_issue_event", [(issue_no, type_, writer.now, actor, to_json(dict(data)))])
+
+
+def events(reader: Reader, issue_no: int, limit: int, cursor: str | None) -> tuple[list[IssueEvent], str | None]:
+    """A page of the events of an issue, newest first, and the cursor of the next one."""
+    before = 2**63 - 1 if cursor is None else position_in(cursor, int)[0]
+    asked = {"issue_no": issue_no, "before": before, "limit": limit + 1}
+    rows = reader.rows("list_issue_events", asked) if reader.has_judgements else []
+    found: list[IssueEvent] = [
+        {"id": f"issue-event-{seq}", "type": type_, "timestamp": at, "actor": actor, "data": orjson.loads(data)}
+        for seq, type_, at, actor, data in rows[:limit]
+    ]
+    return found, cursor_of(rows[limit - 1][0]) if len(rows) > limit else None
+
+
+def link(reader: Reader, file_no: int, association_no: int) -> FileLink:
+    row = reader.row("association_of_file", (file_no, association_no))
+    if row is None:
+        raise NotFound("the file has no such link", hint="get_file lists its associations")
+    return named(FileLink, row)
 
 
 def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType, actor: str) -> bool:

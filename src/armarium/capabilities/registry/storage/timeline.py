@@ -8,11 +8,16 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from armarium.capabilities.registry.model import EventKind, Happened, Page
-from armarium.capabilities.registry.storage.columns import page_of, to_json
+from armarium.capabilities.registry.storage.columns import Row, page_of, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 EventType = Literal[
-    "finding_created", "finding_updated", "finding_closed", "association_created", "file_metadata_update"
+    "finding_created",
+    "finding_updated",
+    "finding_closed",
+    "association_created",
+    "association_removed",
+    "file_metadata_update",
 ]
 
 _KINDS: dict[EventType, EventKind] = {
@@ -20,6 +25,7 @@ _KINDS: dict[EventType, EventKind] = {
     "finding_updated": "finding",
     "finding_closed": "finding",
     "association_created": "association",
+    "association_removed": "association",
     "file_metadata_update": "file_metadata_update",
 }
 
@@ -41,8 +47,20 @@ def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offse
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
     rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})
-    events: list[Happened] = [
-        {"id": f"event-{seq}", "type": type_, "timestamp": at, "source_id": source_id, "data": orjson.loads(data)}
-        for seq, type_, at, source_id, data in rows
-    ]
-    return page_of(events, total, limit, offset)
+    return page_of([_event(row) for row in rows], total, limit, offset)
+
+
+def of_finding(reader: Reader, file_no: int, finding_id: str, limit: int) -> list[Happened]:
+    """The latest events of a finding, newest first."""
+    return [_event(row) for row in reader.rows("events_of_finding", (file_no, finding_id, limit))]
+
+
+def last(reader: Reader) -> tuple[int, str]:
+    """The number and the time of the last event; it changes with everything that is listed."""
+    row = reader.row("last_event")
+    return (0, "") if row is None else (row[0], row[1])
+
+
+def _event(row: Row) -> Happened:
+    seq, type_, at, source_id, data = row
+    return {"id": f"event-{seq}", "type": type_, "timestamp": at, "source_id": source_id, "data": orjson.loads(data)}

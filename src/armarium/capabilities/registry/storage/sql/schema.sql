@@ -50,7 +50,7 @@ CREATE TABLE findings (
     id TEXT NOT NULL UNIQUE,
     file_no INTEGER NOT NULL REFERENCES files,
     source TEXT NOT NULL,
-    key TEXT NOT NULL,                   -- what a later scan knows it by, within its file and source
+    key TEXT NOT NULL,                   -- unique within its file and source; the id, except in earlier versions
     rule_id TEXT NOT NULL,
     severity TEXT NOT NULL,
     status TEXT NOT NULL,                -- open | fixed | false_positive
