@@ -94,6 +94,10 @@ CREATE TABLE IF NOT EXISTS mcp_file_index_jobs (
 CREATE INDEX IF NOT EXISTS idx_mcp_file_index_jobs_pending
 ON mcp_file_index_jobs (status, available_at, id);
 """
+COLUMNS = """
+SELECT table_name, column_name, udt_name, character_maximum_length, is_nullable FROM information_schema.columns
+WHERE table_schema = $1
+"""
 ROWS = """
 INSERT INTO mcp_files (apikey_hash, project, path, content, size, deleted, deleted_at)
 SELECT $1, 'p', path, convert_to(content, 'UTF8'), octet_length(content), gone, CASE WHEN gone THEN now() END
@@ -205,19 +209,33 @@ async def test_another_tenant_sees_nothing_of_them(filled: StoreDatabase) -> Non
     assert await stranger.code("read", path="/notes/a.md") == "NOT_FOUND"
 
 
+@pytest.mark.contract("S7-1")
 async def test_the_schema_is_the_one_of_a_new_database(contract_dsn: str, store_dsn: str) -> None:
     await migrated(contract_dsn)
     assert await rows(contract_dsn, SCHEMA) == await rows(store_dsn, SCHEMA)
     assert await rows(contract_dsn, INDEXES) == await rows(store_dsn, INDEXES)
 
 
+@pytest.mark.contract("S7-1")
 async def test_every_table_column_and_index_of_the_contract_is_there(store_dsn: str) -> None:
-    await run(store_dsn, "BEGIN;" + CONTRACT + "ROLLBACK")
+    connection = await asyncpg.connect(store_dsn)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("CREATE SCHEMA contract; SET LOCAL search_path = contract, public;" + CONTRACT)
+        described = {tuple(row) for row in await connection.fetch(COLUMNS, "contract")}
+        ours = {tuple(row) for row in await connection.fetch(COLUMNS, "public")}
+        await transaction.rollback()
+    finally:
+        await connection.close()
+    assert len(described) == 44
+    assert described - ours == set()
     names = {row["indexname"] for row in await rows(store_dsn, INDEXES)}
     assert {"uq_mcp_files_active", "idx_mcp_files_prefix", "idx_mcp_files_deleted_at"} <= names
     assert {"idx_mcp_file_chunks_prefix", "idx_mcp_file_index_jobs_pending"} <= names
 
 
+@pytest.mark.contract("S7-1")
 async def test_rows_may_be_added_as_the_contract_describes_them(store_dsn: str, tenant: str) -> None:
     connection = await asyncpg.connect(store_dsn, server_settings={"armarium.tenant": tenant})
     try:
@@ -284,7 +302,7 @@ async def test_a_policy_that_was_there_shows_no_row_to_other_tenants(contract_ds
             assert await connection.fetchval("SELECT count(*) FROM mcp_files") == 0
 
 
-async def test_a_file_with_half_a_character_can_be_read_and_replaced(contract_dsn: str, tenant: str) -> None:
+async def test_a_file_with_an_unpaired_surrogate_can_be_read_and_replaced(contract_dsn: str, tenant: str) -> None:
     await run(contract_dsn, ROWS, tenant)
     await run(contract_dsn, r"UPDATE mcp_files SET content = '\x61c3', size = 2 WHERE path = '/notes/a.md'")
     async with taken_over(contract_dsn, tenant) as files:

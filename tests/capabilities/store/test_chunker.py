@@ -36,6 +36,7 @@ texts = st.text() | st.lists(
 ).map("".join)
 
 
+@pytest.mark.contract("S7-6", "S11.3-1")
 @given(texts)
 def test_chunks_are_slices_that_leave_nothing_out(text: str) -> None:
     content = text.encode()

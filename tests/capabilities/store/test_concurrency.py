@@ -83,6 +83,7 @@ async def test_if_version_loses_no_update(callers: list[Files]) -> None:
     assert await callers[0].text("/count") == "20"
 
 
+@pytest.mark.contract("S7-2")
 async def test_create_only_has_one_winner(callers: list[Files]) -> None:
     results = await asyncio.gather(
         *(
@@ -107,6 +108,7 @@ async def test_a_quota_holds_however_many_write_at_once(callers: list[Files]) ->
     assert await callers[0].counted_and_real_bytes() == (9900, 9900)
 
 
+@pytest.mark.contract("S10-4")
 async def test_a_directory_on_its_way_is_always_in_one_place(callers: list[Files]) -> None:
     names = [f"/{number}" for number in range(5)]
     await callers[0].put(*("/here" + name for name in names))
@@ -130,6 +132,7 @@ async def test_a_directory_on_its_way_is_always_in_one_place(callers: list[Files
     assert all(looks)
 
 
+@pytest.mark.contract("S4-1")
 async def test_a_write_whose_job_cannot_be_queued_does_not_happen(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     await files.put("/a", content="before")

@@ -250,7 +250,7 @@ async def killed_again_and_again(place: Place, kinds: list[str], seed: int) -> N
 
 
 async def look_at_everything(place: Place, callers: list[Caller]) -> None:
-    """No file is lost or torn, nothing is left undone, and every file is found."""
+    """No file is lost or damaged, no job is left, and every file is found."""
     for caller in callers:
         await caller.end_in_certainty()
     expected = {path: content for caller in callers for path, content in caller.files.items()}
@@ -319,6 +319,7 @@ def place() -> Iterator[Place]:
             anyio.run(place.until_quiet)
 
 
+@pytest.mark.contract("S3-1")
 @pytest.mark.timeout(300)
 async def test_what_is_killed_in_the_middle_of_work_loses_and_halves_nothing(place: Place) -> None:
     await killed_again_and_again(place, ["server", "database", "worker", "everything"], seed=1)

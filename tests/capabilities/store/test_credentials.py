@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +18,7 @@ from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret
 from support.redis import everything_in, running_redis
 from support.store_calls import Files
 
@@ -89,6 +91,7 @@ async def test_an_envelope_moved_to_another_reference_does_not_open(redis_url: s
         assert await credentials.take(mine, SCOPE) is None
 
 
+@pytest.mark.contract("S20-1")
 async def test_redis_holds_the_key_encrypted_and_for_a_while_only(redis_url: str) -> None:
     from redis import Redis
 
@@ -156,6 +159,24 @@ async def test_redis_may_restart_between_calls() -> None:
             with Redis.from_url(address) as client:
                 client.client_kill_filter(_type="normal", skipme=True)
             assert await credentials.take(await kept(credentials), SCOPE) == CANARY
+
+
+async def test_a_changed_password_of_redis_applies_to_the_next_connection(tmp_path: Path) -> None:
+    file = tmp_path / "redis"
+    with running_redis() as address:
+        from redis import Redis
+
+        plain = address.removeprefix("unix://")
+        file.write_text(f"unix://:canary-1@{plain}")
+        with Redis.from_url(address) as admin:
+            admin.config_set("requirepass", "canary-1")
+            security = SecuritySettings(encryption_keks=KEKS)
+            async with open_credentials(FileSecret("store.redis_url", file), security) as credentials:
+                reference = await kept(credentials)
+                admin.config_set("requirepass", "canary-2")
+                file.write_text(f"unix://:canary-2@{plain}")
+                admin.client_kill_filter(_type="normal", skipme=True)
+                assert await credentials.take(reference, SCOPE) == CANARY
 
 
 async def test_an_address_that_is_none_is_not_repeated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,7 @@ def test_keys_that_only_one_server_has_are_found(tmp_path: Path, store_dsn: str,
 
 
 def test_missing_packages_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_checks, "find_spec", lambda name: None if name == "redis" else object())
+    monkeypatch.setitem(sys.modules, "redis", None)
     findings = found(tmp_path)
     assert [finding.subject for finding in findings.values()] == ["store packages"]
     assert "redis" in findings["store packages"].message

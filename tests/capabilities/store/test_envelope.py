@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.index.envelope import EnvelopeRejected, Keks
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret
 
 SECRET = "sk-canary-7f3a"
 AAD = b'["tenant","project","reference"]'
@@ -34,6 +36,7 @@ def test_what_is_sealed_opens_again(secret: str, aad: bytes) -> None:
     assert keks.open(keks.seal(secret, aad=aad, expires_at=LATER), aad=aad, now=NOW) == secret
 
 
+@pytest.mark.contract("S20-2")
 def test_an_envelope_has_exactly_the_fields_of_the_contract_and_none_holds_the_secret() -> None:
     envelope = sealed(Keks({1: OLD}))
     parts = json.loads(envelope)
@@ -42,6 +45,7 @@ def test_an_envelope_has_exactly_the_fields_of_the_contract_and_none_holds_the_s
     assert SECRET.encode() not in envelope.encode() + b64decode(parts["ciphertext"])
 
 
+@pytest.mark.contract("S20-3")
 def test_no_two_envelopes_are_alike() -> None:
     keks = Keks({1: OLD})
     first, second = json.loads(sealed(keks)), json.loads(sealed(keks))
@@ -49,6 +53,7 @@ def test_no_two_envelopes_are_alike() -> None:
     assert first["ciphertext"] != second["ciphertext"]
 
 
+@pytest.mark.contract("S15-5")
 def test_the_largest_id_encrypts_and_older_ones_still_open() -> None:
     before, after = Keks({9: OLD}), Keks({9: OLD, 10: NEW})
     assert json.loads(sealed(after))["kek_id"] == 10
@@ -57,6 +62,20 @@ def test_the_largest_id_encrypts_and_older_ones_still_open() -> None:
         before.open(sealed(after), aad=AAD, now=NOW)
 
 
+def test_a_key_whose_file_changes_encrypts_at_once_and_what_the_previous_one_sealed_still_opens(tmp_path: Path) -> None:
+    file = tmp_path / "kek"
+    file.write_text(OLD.get_secret_value())
+    keks = Keks({1: FileSecret("store.security.encryption_keks.1", file)})
+    before = sealed(keks)
+    file.write_text(NEW.get_secret_value())
+    after = sealed(keks)
+    assert keks.open(before, aad=AAD, now=NOW) == keks.open(after, aad=AAD, now=NOW) == SECRET
+    assert Keks({1: NEW}).open(after, aad=AAD, now=NOW) == SECRET
+    with pytest.raises(EnvelopeRejected):
+        Keks({1: NEW}).open(before, aad=AAD, now=NOW)
+
+
+@pytest.mark.contract("S20-3")
 def test_the_same_id_with_another_secret_does_not_open() -> None:
     with pytest.raises(EnvelopeRejected):
         Keks({1: NEW}).open(sealed(Keks({1: OLD})), aad=AAD, now=NOW)
@@ -121,6 +140,7 @@ def test_json_that_is_no_envelope_is_rejected(junk: str) -> None:
         Keks({1: OLD}).open(junk, aad=AAD, now=NOW)
 
 
+@pytest.mark.contract("S20-6")
 def test_a_rejection_carries_nothing_of_the_envelope() -> None:
     keks = Keks({1: OLD})
     envelope = sealed(keks)
@@ -137,6 +157,7 @@ def test_keys_do_not_show_themselves() -> None:
     assert shown == "Keks(ids=[1, 3])"
 
 
+@pytest.mark.contract("S15-5")
 def test_without_any_key_nothing_can_be_kept() -> None:
     with pytest.raises(ConfigError) as refused:
         Keks({})

@@ -63,6 +63,19 @@ async def test_tenants_take_turns() -> None:
         assert order == ["a1", "a2", "b1", "a3", "b2"]
 
 
+async def test_a_cancelled_task_does_not_start_though_a_slot_is_free() -> None:
+    semaphore = FairSemaphore(1, each=1)
+    started = False
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with semaphore.held("a"):
+            started = True
+    assert not started
+    with anyio.fail_after(60):
+        async with semaphore.held("a"):
+            pass
+
+
 @pytest.mark.parametrize("holding", [False, True])
 async def test_who_is_cancelled_leaves_no_seat_behind(holding: bool) -> None:
     semaphore = FairSemaphore(1, each=1)
@@ -70,7 +83,7 @@ async def test_who_is_cancelled_leaves_no_seat_behind(holding: bool) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(room.visit, "a1")
         await eventually(lambda: room.holding)
-        with anyio.CancelScope() as patience:
+        with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(room.visit, "b1")
                 await anyio.wait_all_tasks_blocked()
@@ -78,7 +91,7 @@ async def test_who_is_cancelled_leaves_no_seat_behind(holding: bool) -> None:
                 if holding:
                     # The seat becomes free at the very moment in which nobody wants it any more.
                     room._may_leave["a1"].set()
-                patience.cancel()
+                scope.cancel()
         await room.leave("a1")
         with anyio.fail_after(10):
             async with semaphore.held("c"):

@@ -145,6 +145,7 @@ async def run(campaign: Campaign, *, crowd: int, callers: int, writes: int, kill
     assert await campaign.indexed() == crowd, "what a dead worker had is indexed by others"
 
 
+@pytest.mark.contract("S10-5")
 @pytest.mark.usefixtures("no_jobs")
 async def test_writes_of_others_are_found_while_a_crowd_waits(database: StoreDatabase, store_dsn: str) -> None:
     campaign = Campaign(database, store_dsn, seed=1)

@@ -117,6 +117,7 @@ def notes(database: StoreDatabase, tenant: str) -> Project:
     return Project(database, Scope(tenant, "notes"))
 
 
+@pytest.mark.contract("S11.2-3", "S11.3-1")
 async def test_chunks_are_slices_of_the_file(notes: Project) -> None:
     await notes.write("/a.txt", LONG + " Größe, 漢字\0and \n" + LONG)
     await notes.index("/a.txt")
@@ -229,6 +230,7 @@ async def test_the_same_text_of_another_tenant_is_embedded_again(notes: Project)
     assert notes.words.embedded == [secret, secret]
 
 
+@pytest.mark.contract("S11.2-5")
 async def test_a_deleted_file_is_forgotten_by_either_call(notes: Project) -> None:
     for path, drop in (("/a", notes.forget), ("/b", notes.index)):
         await notes.write(path, "soon gone")
@@ -614,6 +616,7 @@ def hosted(url: str) -> StoreModels:
     return StoreModels(hosted=embedding)
 
 
+@pytest.mark.contract("S15-6")
 async def test_each_file_is_embedded_with_its_callers_key(notes: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-platform")
     with OpenAIEmulator("key-of-the-caller") as endpoint:

@@ -20,12 +20,14 @@ def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
+@pytest.mark.contract("S3.2-1", "S9.1-1")
 async def test_a_stat_of_nothing_succeeds(files: Files) -> None:
     nothing = {"exists": False, "type": "", "size": 0, "created_at": NO_TIME, "updated_at": NO_TIME}
     assert await files.ok("stat", path="/a") == nothing
     assert await files.ok("stat", path="") == nothing
 
 
+@pytest.mark.contract("S3-3", "S3.1-1", "S3.1-3", "S3.2-1", "S9.1-2", "S9.1-4", "S9.3-7")
 async def test_a_stat_tells_of_files_and_of_the_directories_they_imply(files: Files) -> None:
     await files.put("/docs/a.txt", content="hä")
     await files.put("/docs/sub/b.txt")
@@ -41,6 +43,7 @@ async def test_a_stat_tells_of_files_and_of_the_directories_they_imply(files: Fi
     assert not (await files.ok("stat", path="/docs/a"))["exists"]
 
 
+@pytest.mark.contract("S3-3", "S9.1-3")
 async def test_the_root_is_gone_with_its_last_file(files: Files) -> None:
     await files.put("/a")
     await files.ok("delete", path="/a")
@@ -57,6 +60,7 @@ async def test_a_write_changes_the_time_of_the_last_change_only(files: Files) ->
     assert after["version"] > before["version"]
 
 
+@pytest.mark.contract("S3.2-3")
 @pytest.mark.parametrize("mode", ["APPEND", "OVERWRITE"])
 async def test_a_write_of_nothing_to_a_file_that_is_there_makes_no_version(files: Files, mode: str) -> None:
     await files.put("/a", content="x")
@@ -72,6 +76,7 @@ async def test_a_write_of_nothing_makes_an_empty_file_where_there_is_none(files:
     assert (await files.ok("stat", path="/a"))["size"] == 0
 
 
+@pytest.mark.contract("S3.2-2", "S9-1")
 async def test_a_read_gives_the_text_and_which_bytes_it_is(files: Files) -> None:
     await files.put("/a", content="0123456789")
     assert await files.ok("read", path="/a", offset=2, length=3) == {
@@ -79,6 +84,7 @@ async def test_a_read_gives_the_text_and_which_bytes_it_is(files: Files) -> None
     }  # fmt: skip
 
 
+@pytest.mark.contract("S9.2-1", "S9.2-2")
 @pytest.mark.parametrize(
     ("offset", "length", "content"),
     [
@@ -102,6 +108,7 @@ async def test_a_slice_ends_where_the_file_ends(files: Files, offset: int, lengt
     assert answer["end"] - answer["offset"] == len(content)
 
 
+@pytest.mark.contract("S9-1")
 async def test_a_slice_leaves_out_half_characters_and_says_where_to_read_on(files: Files) -> None:
     text = "aä€😀z"
     await files.put("/a", content=text)
@@ -134,6 +141,7 @@ def test_any_slice_is_whole_characters_and_all_slices_are_the_file(text: str, st
     assert read == text or not length
 
 
+@pytest.mark.contract("S9.2-4")
 async def test_only_files_can_be_read(files: Files) -> None:
     assert await files.code("read", path="/a") == "NOT_FOUND"
     assert await files.code("read", path="") == "NOT_FOUND"
@@ -145,6 +153,7 @@ async def test_only_files_can_be_read(files: Files) -> None:
     assert await files.code("read", path="/a/b", length=-2) == "INVALID_OFFSET"
 
 
+@pytest.mark.contract("S3.1-2", "S3.2-3", "S9.3-1")
 async def test_append_is_the_default_and_does_not_look_at_the_offset(files: Files) -> None:
     assert (await files.ok("write", path="/a", content="hä"))["bytes_written"] == 3
     answer = await files.ok("write", path="/a", content="!", offset=99)
@@ -152,6 +161,7 @@ async def test_append_is_the_default_and_does_not_look_at_the_offset(files: File
     assert await files.text("/a") == "hä!"
 
 
+@pytest.mark.contract("S3.1-2", "S9.3-2")
 async def test_truncate_replaces_everything_and_begins_at_0(files: Files) -> None:
     await files.put("/a", content="long content")
     await files.ok("write", path="/a", content="new", mode="TRUNCATE", offset=0)
@@ -161,6 +171,7 @@ async def test_truncate_replaces_everything_and_begins_at_0(files: Files) -> Non
     assert await files.text("/a") == "new"
 
 
+@pytest.mark.contract("S3.1-2", "S9.3-3", "S9.3-5")
 @pytest.mark.parametrize(
     ("offset", "content", "result"),
     [(0, "AB", "ABcd"), (1, "X", "aXcd"), (3, "XYZ", "abcXYZ"), (4, "e", "abcde"), (2, "", "abcd"), (4, "", "abcd")],
@@ -173,6 +184,7 @@ async def test_overwrite_keeps_what_is_behind(files: Files, offset: int, content
     assert await files.text("/a") == result
 
 
+@pytest.mark.contract("S9.3-5")
 @pytest.mark.parametrize("offset", [5, 2**31, 2**63, 2**70])
 async def test_overwrite_behind_the_end_is_refused(files: Files, offset: int) -> None:
     await files.put("/a", content="abcd")
@@ -181,11 +193,13 @@ async def test_overwrite_behind_the_end_is_refused(files: Files, offset: int) ->
     assert await files.paths() == ["/a"]
 
 
+@pytest.mark.contract("S9.3-7")
 async def test_overwrite_makes_a_new_file_at_offset_0(files: Files) -> None:
     await files.ok("write", path="/a", content="x", mode="OVERWRITE")
     assert await files.text("/a") == "x"
 
 
+@pytest.mark.contract("S9.3-4")
 @pytest.mark.parametrize("mode", ["APPEND", "OVERWRITE", "TRUNCATE"])
 async def test_a_negative_offset_is_refused_in_every_mode(files: Files, mode: str) -> None:
     assert await files.code("write", path="/a", content="x", mode=mode, offset=-1) == "INVALID_OFFSET"
@@ -206,6 +220,7 @@ async def test_overwrite_of_whole_characters_is_fine(files: Files) -> None:
     assert await files.text("/a") == "aö😀"
 
 
+@pytest.mark.contract("S9.3-6")
 async def test_a_file_and_a_directory_cannot_have_the_same_path(files: Files) -> None:
     await files.put("/a/b/c")
     assert await files.code("write", path="/a", content="x") == "IS_DIRECTORY"
@@ -240,6 +255,7 @@ async def test_if_version_notices_every_change_in_between(files: Files) -> None:
     assert await files.code("delete", path="/d", recursive=True, if_version=1) == "IS_DIRECTORY"
 
 
+@pytest.mark.contract("S3.2-4", "S7-3", "S9.4-1", "S9.4-2")
 async def test_a_delete_takes_a_file_or_a_whole_directory(files: Files) -> None:
     await files.put("/a", "/d/1", "/d/e/2", "/d-3", "/d.4", "/d0")
     assert await files.code("delete", path="/nothing") == "NOT_FOUND"
@@ -253,6 +269,7 @@ async def test_a_delete_takes_a_file_or_a_whole_directory(files: Files) -> None:
     assert deleted["n"] == 3
 
 
+@pytest.mark.contract("S9.4-3", "S9.4-4")
 async def test_a_root_is_wiped_only_where_that_is_allowed(files: Files, database: StoreDatabase) -> None:
     await files.put("/a", "/b/c")
     assert await files.code("delete", path="") == "INVALID_PATH"
@@ -266,6 +283,7 @@ async def test_a_root_is_wiped_only_where_that_is_allowed(files: Files, database
     assert await allowed.text("/c", project="other") == "x"
 
 
+@pytest.mark.contract("S3-1", "S6.2-3")
 async def test_no_tenant_and_no_project_sees_another(files: Files, database: StoreDatabase) -> None:
     await files.put("/a/b")
     stranger = Files(database, secrets.token_hex(32))
@@ -282,6 +300,7 @@ async def test_no_tenant_and_no_project_sees_another(files: Files, database: Sto
     assert await stranger.counted_and_real_bytes() == (4, 4)
 
 
+@pytest.mark.contract("S4-1", "S9.3-10", "S9.4-5", "S11.1-1")
 async def test_a_write_and_its_job_commit_together(files: Files) -> None:
     await files.put("/a", "/d/b")
     await files.ok("delete", path="/d", recursive=True)
@@ -329,6 +348,7 @@ async def test_the_key_of_a_change_that_is_refused_is_given_up(database: StoreDa
     assert len(files.discarded) == len(files.kept) - 1 == 5
 
 
+@pytest.mark.contract("S9.3-9")
 async def test_a_bad_path_is_told_before_anything_about_the_content(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant)
     for rest in ({"content": "x" * 3_000_000}, {"content": "x", "content_encoding": "latin-1"}):

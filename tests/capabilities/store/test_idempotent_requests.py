@@ -23,6 +23,7 @@ def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant, key="sk-secret")
 
 
+@pytest.mark.contract("S11.1-2")
 async def test_the_same_request_is_answered_again_and_not_made_again(files: Files) -> None:
     first = await files.ok("write", path="/a", content="once", request_id="r1")
     jobs = await files.jobs()
@@ -183,6 +184,7 @@ async def behind(dsn: str) -> AsyncGenerator[tuple[StoreDatabase, LosesCommits]]
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.contract("S11.1-2")
 @pytest.mark.parametrize(
     ("tool", "arguments", "left"),
     [

@@ -19,6 +19,7 @@ async def files(database: StoreDatabase, tenant: str) -> Files:
     return made
 
 
+@pytest.mark.contract("S9.6-1", "S9.6-2", "S9.6-3", "S9.6-5")
 @pytest.mark.parametrize(
     ("path", "depth", "listed"),
     [
@@ -39,6 +40,7 @@ async def test_a_listing_goes_as_deep_as_asked(files: Files, path: str, depth: i
     assert await files.paths(path, depth) == listed
 
 
+@pytest.mark.contract("S3.1-3", "S9.6-5")
 async def test_an_entry_tells_what_a_stat_tells(files: Files) -> None:
     entries = (await files.ok("list", depth=9))["entries"] + (await files.ok("list", depth=0))["entries"]
     for entry in entries:
@@ -47,6 +49,7 @@ async def test_an_entry_tells_what_a_stat_tells(files: Files) -> None:
         assert entry == {"name": entry["path"].rpartition("/")[2], "path": entry["path"]} | stat
 
 
+@pytest.mark.contract("S3.2-6", "S9.6-3", "S9.6-4")
 @pytest.mark.parametrize("depth", [1, 2, 9])
 async def test_a_limit_cuts_the_sorted_list_and_says_so(files: Files, depth: int) -> None:
     everything = await files.paths("", depth)

@@ -57,6 +57,7 @@ async def column(database: StoreDatabase, tenant: str, table: str, name: str) ->
         return [row[name] for row in await connection.fetch(f"SELECT {name} FROM {table} ORDER BY id")]
 
 
+@pytest.mark.contract("S7-3", "S16-1")
 async def test_deleted_files_are_purged_after_their_retention(
     maintenance: Maintenance, database: StoreDatabase, tenant: str
 ) -> None:
@@ -166,7 +167,8 @@ async def open_jobs(database: StoreDatabase, tenant: str) -> list[str]:
 async def test_looking_for_unindexed_files_is_tried_again_until_it_succeeds(
     database: StoreDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    maintenance = Maintenance(database, delete_retention_days=30, history_days=7, queue_unindexed=True, interval_s=0.01)
+    kept = {"delete_retention_days": 30, "history_days": 7}
+    maintenance = Maintenance(database, **kept, queues_unindexed=True, interval_s=0.01)
     monkeypatch.setitem(module._SQL, "queue_unindexed", "SELECT nothing FROM nowhere")
     await put_file(database, tenant, "/never")
 
@@ -191,6 +193,7 @@ async def test_earlier_versions_go_after_their_days(
     assert await column(database, tenant, "mcp_file_versions", "path") == ["/fresh"]
 
 
+@pytest.mark.contract("S18.2-1")
 async def test_done_jobs_go_after_an_hour_failed_ones_after_a_week_open_ones_never(
     maintenance: Maintenance, database: StoreDatabase, tenant: str
 ) -> None:
@@ -239,6 +242,7 @@ async def test_while_another_process_purges_this_one_lets_it(
     assert (await maintenance.run_once()).files == 1
 
 
+@pytest.mark.contract("S18.2-1")
 async def test_it_goes_on_by_itself_also_after_a_failure(
     maintenance: Maintenance,
     database: StoreDatabase,

@@ -10,9 +10,8 @@ import pytest
 
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.index import moved_paths
 from armarium.capabilities.store.index.embedders import StoreModels
-from armarium.capabilities.store.index.file_index import FileIndex
+from armarium.capabilities.store.index.file_index import ROWS_AT_ONCE, FileIndex
 from armarium.capabilities.store.index.outbox import Outbox
 from armarium.capabilities.store.index.wake_up import SharedWakeUp
 from armarium.capabilities.store.index.worker import WorkerPool
@@ -96,6 +95,7 @@ async def moves(database: StoreDatabase, store_dsn: str, tenant: str) -> AsyncGe
     await clear_jobs(database)
 
 
+@pytest.mark.contract("S9.5-12")
 async def test_files_that_were_indexed_are_found_under_their_new_paths_before_any_worker_looks(moves: Moves) -> None:
     await moves.indexed("/d/rain", "/d/sub/snow", "/e/rain")
     await moves.rename("/d", "/far/away")
@@ -270,7 +270,7 @@ async def dies_half_way(moves: Moves, monkeypatch: pytest.MonkeyPatch, many: int
     async def dying(tenant: str) -> AsyncGenerator[Connection]:
         nonlocal transactions
         transactions += 1
-        if transactions > many // moved_paths.FILES_AT_ONCE // 2 + 4:
+        if transactions > many // ROWS_AT_ONCE // 2 + 4:
             raise Died
         async with write_transaction(tenant) as connection:
             yield connection

@@ -25,7 +25,7 @@ TENANT = sha256(b"7").hexdigest()
 FIRST_ID = 7 * FILES_EACH
 MODES = ("force_generic_plan", "force_custom_plan")
 
-# Commands and chores that are about all tenants: they read all there is, and serve no call.
+# Commands and maintenance for all tenants: they read all rows, and serve no call.
 OVER_ALL_TENANTS = {
     "reindex.sql:count_files": "counts every file before a new index is made",
     "reindex.sql:queue_all_files": "queues every file",
@@ -180,7 +180,7 @@ async def faults_of(connection: asyncpg.Connection, name: str, statement: str, m
 
 
 def scans(plan: dict[str, Any], *, one_tenant: bool) -> Iterator[str]:
-    """The nodes of a plan that read a table of tenants from one end to the other."""
+    """The nodes of a plan that read a table of tenants from one end to the other, or parse an argument for each row."""
     table, kind = str(plan.get("Relation Name", "")), plan["Node Type"]
     found_by = str(plan.get("Index Cond", ""))
     whole_index = kind in {"Index Scan", "Index Only Scan"} and not (
@@ -190,6 +190,9 @@ def scans(plan: dict[str, Any], *, one_tenant: bool) -> Iterator[str]:
         yield f"{kind} on {table} by ({found_by}), filtered by {plan.get('Filter')}"
     if kind == "Bitmap Index Scan" and one_tenant and not NARROW.search(found_by):
         yield f"{kind} on {plan['Index Name']} by ({found_by})"
+    yield from (
+        f"{kind} parses a vector for each row" for part in ("Filter", "Sort Key") if "::vector" in str(plan.get(part))
+    )
     for inner in plan.get("Plans", ()):
         yield from scans(inner, one_tenant=one_tenant)
 

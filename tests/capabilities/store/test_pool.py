@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection, Pool, connect
+from armarium.capabilities.store.errors import DatabaseUnavailable
+from armarium.foundation.file_secrets import FileSecret
 
 
 @pytest.fixture
@@ -30,6 +34,46 @@ async def test_a_connection_is_given_out_again_and_never_to_two(pool: Pool) -> N
         assert await backend(again) in pids
 
 
+async def test_a_changed_dsn_applies_to_the_next_connection_and_an_open_one_stays(
+    store_dsn: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "dsn"
+    file.write_text(f"{store_dsn}\n")
+    pool = await connect(FileSecret("store.dsn", file), size=2)
+    try:
+        async with pool.connection() as first:
+            assert await first.fetchval("SELECT current_user") == "armarium"
+            file.write_text(store_dsn.replace("//armarium@", "//postgres@"))
+            async with pool.connection() as second:
+                assert await second.fetchval("SELECT current_user") == "postgres"
+            assert await first.fetchval("SELECT current_user") == "armarium"
+    finally:
+        await pool.aclose()
+
+
+@pytest.mark.parametrize("address", ["postgresql://me:canary@here@host/x", "postgresql://me:x@host:canary/x", "canary"])
+async def test_a_dsn_that_becomes_no_address_is_an_error_of_the_connection_and_is_not_repeated(
+    store_dsn: str, tmp_path: Path, address: str
+) -> None:
+    file = tmp_path / "dsn"
+    file.write_text(store_dsn)
+    pool = await connect(FileSecret("store.dsn", file), size=2)
+    try:
+        async with pool.connection():
+            file.write_text(address)
+            with pytest.raises(CONNECTION_ERRORS) as failed:
+                await pool.acquire()
+            with pytest.raises(DatabaseUnavailable) as refused:
+                await connect(FileSecret("store.dsn", file), size=2)
+            shown = "".join(traceback.format_exception(failed.value) + traceback.format_exception(refused.value))
+            assert "canary" not in f"{shown} {refused.value.private}"
+            file.write_text(store_dsn)
+            async with pool.connection() as second:
+                assert await backend(second)
+    finally:
+        await pool.aclose()
+
+
 async def test_those_who_wait_come_in_the_order_of_asking(pool: Pool) -> None:
     served: list[int] = []
 
@@ -48,9 +92,9 @@ async def test_those_who_wait_come_in_the_order_of_asking(pool: Pool) -> None:
 
 async def test_whoever_gives_up_waiting_takes_nothing_along(pool: Pool) -> None:
     async with pool.connection(), pool.connection():
-        with anyio.move_on_after(0.01) as patience:
+        with anyio.move_on_after(0.01) as scope:
             await pool.acquire()
-        assert patience.cancelled_caught
+        assert scope.cancelled_caught
     async with pool.connection(), pool.connection():
         pass
 
@@ -101,6 +145,6 @@ async def test_closing_waits_for_those_at_work_and_lets_nobody_in(store_dsn: str
         await pool.aclose()
         ended.append("pool")
     assert ended == ["work", "pool"]
-    with anyio.move_on_after(0.01) as patience:
+    with anyio.move_on_after(0.01) as scope:
         await pool.acquire()
-    assert patience.cancelled_caught
+    assert scope.cancelled_caught

@@ -17,7 +17,7 @@ from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.index.wake_up import LISTENER
-from armarium.capabilities.store.lifespan import open_store
+from armarium.capabilities.store.lifespan import open_resources, open_store
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
 from armarium.foundation.identity import Principal
 from armarium.foundation.telemetry import Metrics
@@ -162,14 +162,26 @@ async def test_another_model_of_the_same_length_is_told_at_every_start_until_the
     assert await warnings() == []
 
 
+@pytest.mark.contract("S15-7")
 @pytest.mark.parametrize(
-    ("rerank", "is_told"), [({"model": "mine"}, True), ({"model": "mine", "enabled": False}, False), ({}, False)]
+    ("rerank", "is_used"),
+    [
+        ({"model": "mine"}, True),
+        ({"endpoint": "https://rerank.example/v1/rerank"}, True),
+        ({"enabled": True}, True),
+        ({"model": "mine", "enabled": False}, False),
+        ({"timeout_ms": 5}, False),
+        ({}, False),
+    ],
 )
-async def test_a_reranker_that_is_described_and_not_switched_on_is_told_at_the_start(
-    empty_dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, rerank: dict[str, Any], is_told: bool
+async def test_a_reranker_that_is_described_is_used_and_told_at_the_start(
+    empty_dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, rerank: dict[str, Any], is_used: bool
 ) -> None:
-    async with open_store(settings_for(empty_dsn, search={"rerank": rerank}), tmp_path, Metrics().registry):
-        assert ("a reranker is configured and off" in caplog.text) is is_told
+    caplog.set_level("INFO")
+    settings = settings_for(empty_dsn, search={"rerank": rerank})
+    async with open_resources(settings, tmp_path, Metrics().registry) as resources:
+        assert resources.models.reranks("key") is is_used
+        assert ("a reranker gets queries, chunks and callers' keys" in caplog.text) is is_used
 
 
 async def test_who_would_make_vectors_of_the_old_length_must_stop_first(empty_dsn: str, tmp_path: Path) -> None:

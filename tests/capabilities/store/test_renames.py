@@ -21,6 +21,7 @@ async def refusal(files: Files, source: str, target: str, **more: bool) -> str:
     return await files.code("rename", from_path=source, to_path=target, **more)
 
 
+@pytest.mark.contract("S3.2-5", "S9.5-1", "S9.5-11")
 async def test_a_file_gets_a_new_path_and_a_new_time(files: Files) -> None:
     await files.put("/a", content="text")
     before = await files.ok("stat", path="/a")
@@ -33,6 +34,7 @@ async def test_a_file_gets_a_new_path_and_a_new_time(files: Files) -> None:
     assert after["version"] > before["version"]
 
 
+@pytest.mark.contract("S9.5-1")
 async def test_a_directory_moves_with_everything_in_it_and_nothing_beside_it(files: Files) -> None:
     await files.put("/d/1", "/d/e/2", "/d-x", "/d.x", "/d0", "/dx/1")
     assert await moved(files, "/d", "/new/place") == 2
@@ -42,6 +44,7 @@ async def test_a_directory_moves_with_everything_in_it_and_nothing_beside_it(fil
     ]  # fmt: skip
 
 
+@pytest.mark.contract("S9.5-10")
 async def test_a_name_repeated_in_the_path_is_replaced_only_at_the_front(files: Files) -> None:
     await files.put("/d/d/d")
     assert await moved(files, "/d", "/x") == 1
@@ -56,10 +59,12 @@ async def test_every_file_of_a_moved_directory_has_a_version_of_its_own(files: F
     assert (await files.ok("write", path="/f", content=""))["version"] == 7
 
 
+@pytest.mark.contract("S3.2-5", "S9.5-4")
 async def test_the_same_path_is_no_move(files: Files) -> None:
     assert await moved(files, "/nothing", "/nothing") == 0
 
 
+@pytest.mark.contract("S9.5-2")
 async def test_the_root_is_neither_source_nor_target(files: Files) -> None:
     await files.put("/a")
     assert await refusal(files, "", "/b") == "INVALID_PATH"
@@ -68,12 +73,14 @@ async def test_the_root_is_neither_source_nor_target(files: Files) -> None:
     assert await refusal(files, "/a", "b") == "INVALID_PATH"
 
 
+@pytest.mark.contract("S9.5-3")
 async def test_what_is_not_there_cannot_be_moved(files: Files) -> None:
     await files.put("/a")
     assert await refusal(files, "/b", "/c") == "NOT_FOUND"
     assert await refusal(files, "/b", "/a/c") == "NOT_FOUND"
 
 
+@pytest.mark.contract("S9.5-6")
 async def test_a_directory_does_not_move_into_itself(files: Files) -> None:
     await files.put("/docs/a")
     assert await refusal(files, "/docs", "/docs/sub/new") == "INVALID_PATH"
@@ -81,6 +88,7 @@ async def test_a_directory_does_not_move_into_itself(files: Files) -> None:
     assert await moved(files, "/docs", "/docs-2") == 1
 
 
+@pytest.mark.contract("S9.5-5")
 async def test_nothing_moves_below_a_file(files: Files) -> None:
     await files.put("/a", "/b", "/d/c")
     assert await refusal(files, "/b", "/a/x") == "NOT_DIRECTORY"
@@ -88,6 +96,7 @@ async def test_nothing_moves_below_a_file(files: Files) -> None:
     assert await refusal(files, "/a", "/a/b") == "NOT_DIRECTORY"
 
 
+@pytest.mark.contract("S9.5-9")
 @pytest.mark.parametrize("overwrite", [False, True])
 async def test_a_directory_is_never_a_free_place(files: Files, overwrite: bool) -> None:
     await files.put("/a", "/d/b", "/e/c")
@@ -99,6 +108,7 @@ async def test_a_directory_is_never_a_free_place(files: Files, overwrite: bool) 
     assert await refusal(files, "/d/x", "/d", overwrite=overwrite) == "ALREADY_EXISTS"
 
 
+@pytest.mark.contract("S9.5-7", "S9.5-8")
 async def test_a_file_replaces_a_file_only_when_asked_to(files: Files) -> None:
     await files.put("/a", content="new")
     await files.put("/b", content="older")
@@ -117,6 +127,7 @@ async def test_no_path_gets_longer_than_a_path_may_be(files: Files) -> None:
     assert await moved(files, "/d", "/" + "z" * (512 - 402)) == 2
 
 
+@pytest.mark.contract("S9.5-12")
 async def test_a_rename_is_one_job_however_many_files_it_moves(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, key="sk-secret")
     await files.put("/d/1", "/d/2", "/d/sub/3")

@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.tools import TOOLS, store_routes
+from armarium.capabilities.store.tools import TOOLS, raw_files, store_routes, tools_for_routes
+from armarium.foundation.access import Access
 from armarium.foundation.events import Events
 from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.telemetry import Metrics
@@ -47,6 +48,7 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
     key = secrets.token_urlsafe(16)
     files = Files(database, key_hash(key), getattr(request, "param", None))
     tools, metrics = bind_tools(TOOLS, files.store), Metrics()
+    tools += tools_for_routes(files.store, Access("store"), tools)
     dispatcher = Dispatcher(
         [("store", tool) for tool in tools], metrics=metrics, audit=None, default_deadline_s=None, check_answers=True
     )
@@ -56,7 +58,8 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
         max_body_bytes=100_000,
         metrics=metrics,
     )
-    app = Starlette(routes=[*JsonApi([("store", store_routes(tools))], dispatcher, gate, Events()).routes])
+    api = JsonApi([("store", store_routes(tools))], dispatcher, gate, Events())
+    app = Starlette(routes=[*api.routes])
     headers = {"authorization": f"Bearer {key}"}
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as http:
@@ -64,8 +67,24 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
 
 
 async def test_every_tool_has_a_route(database: StoreDatabase, tenant: str) -> None:
-    tools = bind_tools(TOOLS, Files(database, tenant).store)
-    assert {route.tool.name for route in store_routes(tools)} == {tool.name for tool in tools}
+    store = Files(database, tenant).store
+    tools = bind_tools(TOOLS, store)
+    further = {tool.name for tool in tools_for_routes(store, Access("store"), tools)}
+    # These three are routes of tools that can do more.
+    extended = {"file_stat": "file_stat_indexed", "file_read": "file_read_version", "file_list": "file_list_page"}
+    over_http = {route.tool.name for route in store_routes([*tools, *tools_for_routes(store, Access("store"), tools)])}
+    assert {extended.get(tool.name, tool.name) for tool in tools} <= over_http
+    assert over_http == {extended.get(tool.name, tool.name) for tool in tools} | further - {"file_send"}
+
+
+async def test_a_tool_that_is_not_offered_has_no_route(database: StoreDatabase, tenant: str) -> None:
+    store = Files(database, tenant).store
+    tools = [tool for tool in bind_tools(TOOLS, store) if tool.name != "file_read"]
+    tools += tools_for_routes(store, Access("store"), tools)
+    routes = {(route.method, route.path) for route in store_routes(tools)}
+    assert ("GET", "/{project}/file") not in routes
+    assert ("GET", "/{project}/files") in routes
+    assert raw_files(tools) is None
 
 
 async def test_a_change_with_a_request_id_is_made_once(served: Served) -> None:
@@ -115,6 +134,8 @@ async def test_files_are_listed_renamed_and_deleted(served: Served) -> None:
         await served.put(path, "x")
     listed = (await served.http.get(FILES, params={"depth": "9", "limit": "2"})).json()
     assert ([entry["path"] for entry in listed["entries"]], listed["has_more"]) == (["/d", "/d/a"], True)
+    rest = (await served.http.get(FILES, params={"depth": "9", "cursor": listed["next_cursor"]})).json()
+    assert ([entry["path"] for entry in rest["entries"]], "next_cursor" in rest) == (["/d/b", "/e"], False)
     moved = await served.http.post("/api/store/p/rename", json={"from_path": "/d", "to_path": "/f"})
     assert (moved.status_code, moved.json()) == (200, {"moved_count": 2})
     assert (await served.http.delete(FILE, params={"path": "/f"})).status_code == 409
@@ -198,6 +219,7 @@ async def test_too_many_calls_are_429_with_the_seconds_to_wait(served: Served) -
     assert refused.headers["retry-after"] in ("2", "3")
 
 
+@pytest.mark.contract("S3-5")
 def test_no_error_of_the_contract_looks_like_a_fault_of_ours() -> None:
     contract = [kind for kind in errors.StoreError.__subclasses__() if kind.__module__ == errors.__name__]
     statuses = {kind.code: status_of(kind("x")) for kind in contract}

@@ -15,9 +15,9 @@ import pytest
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
+from armarium.capabilities.store.index.chunker import chunk_terms, query_terms
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.terms import chunk_terms, query_terms
 from armarium.capabilities.store.model import Chunk, Scope
 from armarium.capabilities.store.search.file_search import FileSearch, fused_scores
 from armarium.capabilities.store.settings import (
@@ -94,6 +94,7 @@ def project(database: StoreDatabase, tenant: str, models: StoreModels) -> Projec
     return Project(database, Scope(tenant, "notes"), models)
 
 
+@pytest.mark.contract("S3.1-4", "S11.3-2")
 async def test_the_chunk_that_fits_best_comes_first_and_can_be_read_back(project: Project) -> None:
     await project.write("/weather.txt", "ä" * 1500 + "\n\nIt rains in spring and the river rises.")
     await project.write("/cooking.txt", "Onions are fried before the rice is added.")
@@ -105,6 +106,7 @@ async def test_the_chunk_that_fits_best_comes_first_and_can_be_read_back(project
     assert content[best["file_seek_start_bytes"] : best["file_seek_end_bytes"]] == best["chunk_content"].encode()
 
 
+@pytest.mark.contract("S9.7-5")
 async def test_scores_fall_from_one_to_nothing(project: Project) -> None:
     for number in range(8):
         await project.write(f"/{number}", "rain " * number + "sun " * (8 - number))
@@ -120,6 +122,7 @@ async def test_an_empty_project_and_a_query_without_words_find_what_there_is(pro
     assert await project.found("?!") == ["/a"]
 
 
+@pytest.mark.contract("S9.7-2")
 @pytest.mark.parametrize(
     ("prefix", "expected"),
     [
@@ -141,6 +144,7 @@ async def test_a_prefix_is_a_plain_string_in_which_nothing_is_special(
     assert set(await project.found("words", prefix)) == expected
 
 
+@pytest.mark.contract("S9.7-2")
 async def test_a_prefix_leaves_room_for_what_has_it(database: StoreDatabase, tenant: str, models: StoreModels) -> None:
     settings = SearchSettings(vector_candidates=2, bm25_candidates=2)
     project = Project(database, Scope(tenant, "notes"), models, settings)
@@ -150,6 +154,7 @@ async def test_a_prefix_leaves_room_for_what_has_it(database: StoreDatabase, ten
     assert await project.found("rain", "/wanted") == ["/wanted"]
 
 
+@pytest.mark.contract("S3-4", "S9.7-4")
 async def test_a_deleted_file_is_never_found_even_when_the_index_lags_behind(project: Project) -> None:
     await project.write("/a", "a secret word")
     await project.files.delete("/a")
@@ -174,6 +179,7 @@ async def test_a_renamed_file_is_found_under_its_new_path_at_once(project: Proje
     assert await project.found("wandering", "/old") == []
 
 
+@pytest.mark.contract("S6.2-2", "S12-5")
 async def test_other_tenants_and_other_projects_are_not_searched(
     project: Project, database: StoreDatabase, models: StoreModels
 ) -> None:
@@ -189,6 +195,7 @@ async def test_other_tenants_and_other_projects_are_not_searched(
     }
 
 
+@pytest.mark.contract("S9.7-7")
 async def test_only_chunks_in_the_answer_count_as_served(project: Project) -> None:
     for number in range(6):
         await project.write(f"/{number}", f"rain {'sun ' * number}")
@@ -218,6 +225,7 @@ async def test_words_alone_are_searched_when_the_query_cannot_be_embedded(projec
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
 
 
+@pytest.mark.contract("S13-3")
 async def test_trouble_in_the_database_is_trouble_of_the_search(database: StoreDatabase, tenant: str) -> None:
     short = WordVectors()
     project = Project(database, Scope(tenant, "notes"), StoreModels(local=short))
@@ -279,11 +287,13 @@ async def test_nothing_that_is_near_is_missed(database: StoreDatabase, tenant: s
     assert all(nearness[int(path[1:])] >= tenth - 1e-6 for path in found)
 
 
+@pytest.mark.contract("S4-3", "S9.7-6", "S12-2")
 def test_fusion_weighs_both_sides_from_zero_to_one() -> None:
     fused = fused_scores({1: 0.9, 2: 0.5, 3: 0.7}, {3: 12.0, 4: 2.0}, semantic_weight=0.6, lexical_weight=0.4)
     assert fused == pytest.approx({1: 0.6, 2: 0.0, 3: 0.6 * 0.5 + 0.4, 4: 0.0})
 
 
+@pytest.mark.contract("S12-2")
 @pytest.mark.parametrize(
     ("semantic", "lexical", "weights", "expected"),
     [
@@ -339,6 +349,7 @@ async def reranked(
         await models.aclose()
 
 
+@pytest.mark.contract("S4-3", "S12-3", "S15-6")
 async def test_a_reranker_is_asked_with_the_callers_key_and_decides(reranked: tuple[Project, CohereEmulator]) -> None:
     project, cohere = reranked
     found = await project.search("rain in spring")
@@ -350,6 +361,7 @@ async def test_a_reranker_is_asked_with_the_callers_key_and_decides(reranked: tu
     assert (cohere.bodies("/rerank")[0]["model"], project.rerank_failures) == ("rerank-v3.5", 0)
 
 
+@pytest.mark.contract("S12-4", "S12-5")
 @pytest.mark.parametrize("fault", [ServerError(status=500, retry_after=60), Silent(), Unusable(change=lambda _: {})])
 async def test_the_fused_order_stands_in_for_a_reranker_that_fails(
     reranked: tuple[Project, CohereEmulator], fault: ServerError | Silent | Unusable
@@ -385,6 +397,7 @@ async def test_without_a_key_nobody_reranks(reranked: tuple[Project, CohereEmula
     assert (cohere.requests, project.rerank_failures) == ([], 0)
 
 
+@pytest.mark.contract("S15-6")
 async def test_queries_are_embedded_with_the_callers_key(database: StoreDatabase, tenant: str) -> None:
     with OpenAIEmulator("key") as endpoint:
         embedding = EmbeddingSettings(base_url=endpoint.url, dimensions=LOCAL_DIMENSIONS)

@@ -240,6 +240,7 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_and_then_tried(
     assert (reranker.asked, searched.rerank_failures) == (7, 12)
 
 
+@pytest.mark.contract("S13-3")
 async def test_a_search_without_a_database_is_told_as_trouble_of_the_search(store_dsn: str, tenant: str) -> None:
     database = StoreDatabase(await connect(store_dsn, size=2), lock_timeout_ms=500, on_lock_wait=lambda seconds: None)
     searched = Searched(database)
@@ -247,7 +248,7 @@ async def test_a_search_without_a_database_is_told_as_trouble_of_the_search(stor
     async with database.pool.connection() as connection:
         # Nobody answers, and nobody can connect again.
         connection.terminate()
-        searched.database.pool._connect = _refused
+        searched.database.pool.connect = _refused
         with pytest.raises(SearchBackendError) as raised:
             await searched.search(caller)
     assert (raised.value.code, raised.value.retryable) == ("SEARCH_BACKEND_ERROR", True)
@@ -258,6 +259,7 @@ async def _refused() -> Any:
     raise ConnectionRefusedError
 
 
+@pytest.mark.contract("S13-3")
 async def test_where_searching_is_switched_off_it_says_so(database: StoreDatabase, tenant: str) -> None:
     files = Files(database, tenant, {"search": {"enabled": False}})
     result = await files.result("search", query="rain")
@@ -274,6 +276,7 @@ async def test_the_answer_tells_how_it_was_found_only_when_there_is_something_un
     assert await files.ok("search", query="rain") == {"chunks": [], "notice": LEXICAL_ONLY}
 
 
+@pytest.mark.contract("S14-2")
 async def test_what_is_searched_for_is_not_written_down(database: StoreDatabase, tenant: str) -> None:
     written: list[Any] = []
     dispatcher = Dispatcher(

@@ -19,9 +19,9 @@ from armarium.capabilities.store.database.pool import Connection, Row, connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.model import Scope
 from support.store_calls import Files
-from support.store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
+from support.store_model import MAX_FILE, PATHS, Model, Refused, answer_or_refusal
 
-LIMITS = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}
+LIMITS = {"max_file_bytes": MAX_FILE, "history": {"versions": 3}}
 PROJECTS = ["p", "q"]
 NOWHERE = -1
 
@@ -286,6 +286,7 @@ def overlapping(events: list[Event]) -> int:
     return count
 
 
+@pytest.mark.contract("S10-1", "S10-4")
 @pytest.mark.parametrize("pools", [1, 2])
 async def test_the_order_of_revisions_explains_what_everybody_saw(store_dsn: str, tenant: str, pools: int) -> None:
     await explained(store_dsn, tenant, pools=pools, callers=6, calls=120, seed=pools)

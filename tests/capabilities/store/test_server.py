@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import socket
@@ -128,11 +129,12 @@ async def found(client: ToolClient, query: str, **arguments: Any) -> list[dict[s
     return await eventually(search, what="found by a search")
 
 
+@pytest.mark.contract("S3-2")
 async def test_every_tool_does_its_work(client: ToolClient) -> None:
     listed = {tool.name: tool for tool in (await client.mcp.list_tools()).tools}
     assert set(listed) == {
         *("file_stat", "file_read", "file_write", "file_delete", "file_rename", "file_list", "file_search"),
-        *("file_history", "file_restore", "mcp_pipe"),
+        *("file_history", "file_restore", "file_purge", "mcp_pipe"),
     }
     assert all(tool.output_schema for tool in listed.values())
 
@@ -168,6 +170,7 @@ async def test_every_tool_does_its_work(client: ToolClient) -> None:
     assert await client.call("file_search", project="p", query="lamp") == {"chunks": []}
 
 
+@pytest.mark.contract("S3-5", "S3.2-8")
 @pytest.mark.parametrize(
     ("code", "tool", "arguments"),
     [
@@ -212,7 +215,7 @@ async def test_what_cannot_be_done_has_the_contracts_code_and_changes_nothing(
         ("INVALID_PATH", "file_search", '{"project": "p", "query": "lamp", "path_prefix": "/\\ud83d"}'),
     ],
 )
-async def test_half_a_character_has_the_contracts_code(
+async def test_an_unpaired_surrogate_has_the_contracts_code(
     served: Served, user: StoreUser, code: str, tool: str, arguments: str
 ) -> None:
     with RawSession.opened(served.process.url, key=user.key) as session:
@@ -229,6 +232,7 @@ async def test_a_file_may_not_grow_beyond_its_limit(client: ToolClient) -> None:
     assert (await client.call("file_write", project="p", path="/file", content="x" * 1_000))["size"] == MAX_FILE
 
 
+@pytest.mark.contract("S6.2-5")
 async def test_whoever_calls_too_often_is_told_how_long_to_wait_and_nobody_else_is(
     served: Served, client: ToolClient
 ) -> None:
@@ -243,6 +247,7 @@ async def test_whoever_calls_too_often_is_told_how_long_to_wait_and_nobody_else_
         await other.call("file_stat", project="p", path="/a")
 
 
+@pytest.mark.contract("S10-3")
 async def test_a_project_that_another_instance_is_changing_is_busy(
     served: Served, user: StoreUser, client: ToolClient
 ) -> None:
@@ -267,6 +272,7 @@ async def test_a_search_that_the_database_fails_may_be_tried_again(served: Serve
     assert await found(client, "harbour")
 
 
+@pytest.mark.contract("S6.1-2")
 async def test_callers_see_nothing_of_each_other(served: Served, user: StoreUser, client: ToolClient) -> None:
     await client.call("file_write", project="p", path="/a", content="The anchor is mine.")
     await found(client, "anchor")
@@ -295,6 +301,34 @@ async def test_callers_see_nothing_of_each_other(served: Served, user: StoreUser
     assert [row["apikey_hash"] for row in tenants] == [user.tenant]
 
 
+@pytest.mark.contract("S6.1-1")
+async def test_files_belong_to_the_sha256_of_the_key(served: Served, user: StoreUser, client: ToolClient) -> None:
+    await client.call("file_write", project="p", path="/mine", content="x")
+    tenant = hashlib.sha256(user.key.encode()).hexdigest()
+    async with looking_into(served.dsn, tenant) as database:
+        rows = await database.fetch("SELECT apikey_hash, path FROM mcp_files WHERE apikey_hash = $1", tenant)
+    assert [tuple(row) for row in rows] == [(tenant, "/mine")]
+
+
+@pytest.mark.contract("S5.3-1")
+async def test_every_tool_of_the_store_is_called_in_a_pipe(client: ToolClient) -> None:
+    at = {"project": "p", "path": "/a"}
+    steps: list[dict[str, Any]] = [
+        {"id": "write", "tool": "file_write", "args": at | {"content": "tea"}},
+        {"id": "stat", "tool": "file_stat", "args": at},
+        {"id": "read", "tool": "file_read", "args": at},
+        {"id": "list", "tool": "file_list", "args": {"project": "p"}},
+        {"id": "search", "tool": "file_search", "args": {"project": "p", "query": "tea"}},
+        {"id": "rename", "tool": "file_rename", "args": {"project": "p", "from_path": "/a", "to_path": "/b"}},
+        {"id": "delete", "tool": "file_delete", "args": {"project": "p", "path": "/b"}},
+    ]
+    answer = await client.call("mcp_pipe", steps=steps)
+    assert [(step["id"], step["ok"]) for step in answer["steps"].values()] == [(step["id"], True) for step in steps]
+    assert answer["steps"]["read"]["structured"]["content"] == "tea"
+    assert answer["result"]["structured"] == {"deleted_count": 1}
+
+
+@pytest.mark.contract("S14-1", "S14-2", "S15-2")
 async def test_calls_are_on_record_without_content_and_cost_nothing(
     served: Served, user: StoreUser, client: ToolClient
 ) -> None:
@@ -341,6 +375,7 @@ async def test_calls_are_on_record_without_content_and_cost_nothing(
     assert all(user.key not in each for each in told)
 
 
+@pytest.mark.contract("S10-5", "S18.1-1")
 async def test_the_contracts_metrics_are_counted(served: Served, user: StoreUser, client: ToolClient) -> None:
     before = metrics_of(served.process, user)
     changed = 'mcp_files_mutation_total{status="ok",tool="file_write"}'
@@ -366,6 +401,7 @@ async def test_the_contracts_metrics_are_counted(served: Served, user: StoreUser
     assert user.tenant not in page
 
 
+@pytest.mark.contract("S15-1")
 def test_nothing_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARMARIUM_STORE__MAX_FILE_BYTES", "17")
     file = store_config(tmp_path, SETTINGS, [StoreUser("someone")])

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from support.store_calls import Files
-from support.store_model import MAX_FILE, MAX_PROJECT, PATHS, Model, Refused, answer_or_refusal
+from support.store_model import MAX_FILE, PATHS, Model, Refused, answer_or_refusal
 
 paths = st.sampled_from(PATHS)
 anywhere = st.sampled_from(["", *PATHS])
@@ -29,7 +29,7 @@ def store_machine(runner: asyncio.Runner, database: StoreDatabase) -> type[RuleB
     class Machine(RuleBasedStateMachine):
         @initialize()
         def begin(self) -> None:
-            limits = {"max_file_bytes": MAX_FILE, "max_project_bytes": MAX_PROJECT, "history": {"versions": 3}}
+            limits = {"max_file_bytes": MAX_FILE, "history": {"versions": 3}}
             self.files = Files(database, secrets.token_hex(32), limits)
             self.model = Model()
             self.last_version = 0
@@ -127,6 +127,7 @@ def store_machine(runner: asyncio.Runner, database: StoreDatabase) -> type[RuleB
     return Machine
 
 
+@pytest.mark.contract("S7-5")
 @pytest.mark.hypothesis  # for `make soak`: it runs what is marked so with random examples
 @pytest.mark.timeout(600)
 def test_any_sequence_of_calls_does_what_a_dictionary_does(store_dsn: str) -> None:

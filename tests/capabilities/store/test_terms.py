@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.store.index.terms import MOST_QUERY_WORDS, chunk_terms, query_terms
+from armarium.capabilities.store.index.chunker import MOST_QUERY_WORDS, chunk_terms, query_terms
 
 GERMAN = "Die Häuser in der Stadt wurden von den Gemeinden verkauft, weil sie nicht mehr gebraucht wurden."
 

@@ -211,6 +211,7 @@ async def test_vectors_that_wait_are_made_by_the_model_that_is_there_when_their_
     assert await place.vectors() == 1
 
 
+@pytest.mark.contract("S11.2-3")
 async def test_a_job_that_waited_works_with_the_file_as_it_is_when_its_turn_comes(place: Place) -> None:
     async with place.working():
         # As many as there are workers, so that the next one waits.

@@ -9,7 +9,7 @@ import pytest
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import SearchBackendError
-from armarium.capabilities.store.manifest import declared_tools
+from armarium.capabilities.store.manifest import MANIFEST
 from armarium.capabilities.store.model import Chunks, Scope
 from armarium.capabilities.store.tools import STORE_ERRORS, TOOLS
 from armarium.foundation.errors import DeadlineExceeded
@@ -24,10 +24,11 @@ def files(database: StoreDatabase, tenant: str) -> Files:
     return Files(database, tenant)
 
 
-async def test_the_contracts_tools_and_two_more_are_served(files: Files) -> None:
+@pytest.mark.contract("S3-2", "S8.3-1", "S9.2-2", "S9.6-2")
+async def test_the_contracts_tools_and_three_more_are_served(files: Files) -> None:
     tools = {tool.name: tool for tool in bind_tools(TOOLS, files.store)}
     contract = ("stat", "read", "write", "delete", "rename", "list", "search")
-    assert set(tools) == {f"file_{verb}" for verb in (*contract, "history", "restore")}
+    assert set(tools) == {f"file_{verb}" for verb in (*contract, "history", "restore", "purge")}
     assert {name for name, tool in tools.items() if tool.read_only} == {
         "file_stat", "file_read", "file_list", "file_search", "file_history",
     }  # fmt: skip
@@ -46,13 +47,16 @@ async def test_the_contracts_tools_and_two_more_are_served(files: Files) -> None
     assert defaults["file_search"] == {"path_prefix": "", "limit": 5}
 
 
-async def test_a_read_file_comes_as_it_is_and_what_is_known_of_it_behind(files: Files) -> None:
+@pytest.mark.contract("S3.2-2")
+async def test_the_text_of_a_read_file_is_its_payload(files: Files) -> None:
     await files.put("/a", content="hä\n")
-    content, facts = (await files.result("read", path="/a"))["content"]
-    assert content["text"] == "hä\n"
-    assert facts["text"] == '{"content_encoding":"utf-8","offset":0,"end":4,"size":4,"version":1}'
+    result = await files.result("read", path="/a")
+    (block,) = result["content"]
+    assert json.loads(block["text"]) == result["structuredContent"]
+    assert result["structuredContent"].items() >= {"content": "hä\n", "content_encoding": "utf-8"}.items()
 
 
+@pytest.mark.contract("S3.2-8", "S13-4")
 async def test_whoever_reads_text_is_told_the_code_and_a_hint(files: Files) -> None:
     refused = await files.result("read", path="/a")
     assert refused["structuredContent"] == {"code": "NOT_FOUND", "message": "no file has this path", "retryable": False}
@@ -61,6 +65,7 @@ async def test_whoever_reads_text_is_told_the_code_and_a_hint(files: Files) -> N
     assert json.loads(block["text"]) == refused["structuredContent"] | hint
 
 
+@pytest.mark.contract("S3.1-2", "S8.2-5", "S9.7-1")
 @pytest.mark.parametrize(
     ("tool", "arguments", "code"),
     [
@@ -116,6 +121,7 @@ async def test_a_bad_argument_gets_a_code_of_the_contract_and_writes_nothing(
     assert await files.jobs() == []
 
 
+@pytest.mark.contract("S9.2-3", "S9.3-8", "S9.3-9")
 @pytest.mark.parametrize(
     ("tool", "arguments", "code"),
     [
@@ -147,7 +153,7 @@ async def test_what_the_contract_looks_at_first_is_told_first(
 
 
 @pytest.mark.parametrize("argument", ["path", "content", "project"])
-async def test_half_a_character_is_refused_wherever_it_stands(files: Files, argument: str) -> None:
+async def test_an_unpaired_surrogate_is_refused_wherever_it_stands(files: Files, argument: str) -> None:
     arguments = {"path": "/a", "content": "x", "project": "p"} | {argument: "\ud800"}
     assert await files.code("write", **arguments) in {"INVALID_PATH", "INVALID_QUERY"}
 
@@ -165,6 +171,7 @@ async def test_huge_numbers_are_numbers(files: Files, number: float) -> None:
     assert await files.code("restore", path="/a", version=number) == "NOT_FOUND"
 
 
+@pytest.mark.contract("S3.1-4", "S3.2-7", "S9.7-3")
 async def test_a_search_is_asked_for_the_caller_alone_within_the_operators_limits(
     database: StoreDatabase, tenant: str
 ) -> None:
@@ -195,6 +202,7 @@ async def test_a_search_that_fails_may_be_tried_again(files: Files, monkeypatch:
     assert (refused["code"], refused["retryable"]) == ("SEARCH_BACKEND_ERROR", True)
 
 
+@pytest.mark.contract("S10-3")
 async def test_a_project_others_are_changing_is_busy(files: Files, database: StoreDatabase) -> None:
     async with database.project_transaction(Scope(files.tenant, "p")):
         refused = (await files.result("write", path="/a", content="x"))["structuredContent"]
@@ -204,8 +212,8 @@ async def test_a_project_others_are_changing_is_busy(files: Files, database: Sto
 
 
 def test_a_tool_that_replaces_a_file_says_so() -> None:
-    destructive = {tool.name for tool in declared_tools() if tool.destructive}
-    assert destructive == {"file_write", "file_delete", "file_rename", "file_restore"}
+    destructive = {tool.name for tool in MANIFEST.declared_tools() if tool.destructive}
+    assert destructive == {"file_write", "file_delete", "file_rename", "file_restore", "file_purge"}
 
 
 async def test_a_call_past_its_deadline_ends_with_a_code_of_the_contract() -> None:

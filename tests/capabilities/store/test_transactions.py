@@ -47,6 +47,7 @@ async def test_a_row_cannot_be_written_for_another_tenant(database: StoreDatabas
             await put(connection, secrets.token_hex(32), "/x")
 
 
+@pytest.mark.contract("S10-2")
 async def test_a_project_is_changed_by_one_at_a_time(database: StoreDatabase, tenant: str) -> None:
     async with database.project_transaction(Scope(tenant, "p")):
         with pytest.raises(ResourceBusy, match="others are changing"):
@@ -70,6 +71,7 @@ async def test_what_fails_leaves_nothing_behind(database: StoreDatabase, tenant:
         assert await paths(connection) == []
 
 
+@pytest.mark.contract("S6.2-4")
 async def test_nobody_waits_for_the_busy_projects_of_others(
     store_dsn: str, database: StoreDatabase, tenant: str
 ) -> None:
@@ -105,6 +107,7 @@ async def test_what_is_no_address_is_called_so() -> None:
     assert "geheim" not in f"{refused.value.message}{refused.value.hint}"
 
 
+@pytest.mark.contract("S10-2")
 def test_a_lock_is_a_number_that_every_process_finds() -> None:
     scope = Scope("a" * 64, "p")
     assert lock_key(scope) == lock_key(Scope("a" * 64, "p"))

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from armarium.capabilities.store.commands.archives import read_archive, write_archive
+from armarium.capabilities.store.commands.archives import read_archive
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import InvalidPath, NotFound
 from armarium.capabilities.store.settings import StoreSettings
@@ -40,16 +40,14 @@ async def imported(
     files: Files, archive: bytes, *, max_file_bytes: int = 1000, **options: Any
 ) -> tuple[Imported, list[Skipped]]:
     skipped: list[Skipped] = []
-    taking_in = Import(
-        files.store,
-        files.database,
+    importing = Import(
         Call(Principal("someone", (), files.tenant)),
         project=options.get("project"),
         overwrite=options.get("overwrite", False),
         max_file_bytes=max_file_bytes,
         on_skipped=skipped.append,
     )
-    return await taking_in.run(io.BytesIO(archive)), skipped
+    return await importing.run(io.BytesIO(archive), files.store, files.database), skipped
 
 
 def tar(*members: tuple[str, bytes], mode: str = "w") -> bytes:
@@ -279,8 +277,7 @@ async def test_a_file_of_any_allowed_size_comes_in_at_once_however_small_payload
     archive = io.BytesIO(tar(("p/a.md", b"x" * 500), ("p/b.md", b"x" * 501)))
     skipped: list[Skipped] = []
     call = Call(Principal("someone", (), mine.tenant))
-    into = {"project": None, "overwrite": False}
-    done = await read_archive(settings, tmp_path, call, archive, on_skipped=skipped.append, **into)
+    importing = Import(call, None, False, settings.max_file_bytes, skipped.append)
+    done = await read_archive(importing, archive, settings, tmp_path)
     assert (done.written, codes(skipped)) == (1, {"p/b.md": "PAYLOAD_TOO_LARGE"})
-    out = io.BytesIO()
-    assert (await write_archive(settings, tmp_path, mine.tenant, "p", out))["bytes"] == 500
+    assert (await export_files(mine.database, mine.tenant, "p", io.BytesIO()))["bytes"] == 500

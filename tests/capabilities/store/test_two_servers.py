@@ -73,6 +73,7 @@ async def clients(pair: Pair) -> AsyncGenerator[list[ToolClient]]:
         ]
 
 
+@pytest.mark.contract("S10-1")
 async def test_no_append_is_lost_and_both_servers_agree_on_the_order(clients: list[ToolClient]) -> None:
     done: list[tuple[int, str]] = []
 
@@ -141,6 +142,7 @@ async def test_a_search_sees_what_the_other_server_wrote_moved_and_deleted(clien
     assert await paths() == []
 
 
+@pytest.mark.contract("S11.2-1")
 async def test_each_job_is_done_once_whoever_does_it(clients: list[ToolClient], pair: Pair) -> None:
     await pair.until_indexed()
     before = sum(pair.jobs_done())

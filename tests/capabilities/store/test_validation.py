@@ -21,6 +21,7 @@ from armarium.capabilities.store.validation import (
     parents_of,
 )
 
+PARTS = st.lists(st.text(alphabet="aZ9_-. \t\x7fé", min_size=1, max_size=3), min_size=1, max_size=3)
 GOOD_PATHS = ["", "/a", "/a/b.txt", "/A-Z_0.9", "/.hidden", "/...", "/a..b/c", "/-", "/" + "x" * 511]
 BAD_PATHS = [
     "a",
@@ -51,11 +52,13 @@ BAD_PATHS = [
 ]
 
 
+@pytest.mark.contract("S8.2-1")
 @pytest.mark.parametrize("path", GOOD_PATHS)
 def test_a_path_of_allowed_parts_is_taken(path: str) -> None:
     assert checked_path(path) == path
 
 
+@pytest.mark.contract("S7-4", "S8.2-1", "S8.2-2", "S8.2-3", "S8.2-4")
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_that_breaks_a_rule_is_refused_without_being_repeated(path: str) -> None:
     with pytest.raises(InvalidPath) as refused:
@@ -64,6 +67,7 @@ def test_a_path_that_breaks_a_rule_is_refused_without_being_repeated(path: str) 
     assert len(refused.value.message) < 100
 
 
+@pytest.mark.contract("S8.2-2")
 @pytest.mark.parametrize(
     ("path", "said"),
     [
@@ -80,7 +84,8 @@ def test_it_is_said_which_rule_a_path_breaks(path: str, said: str) -> None:
         checked_path(path)
 
 
-@given(st.text(max_size=40) | st.text(alphabet="/.-_aZ9", max_size=40))
+@pytest.mark.contract("S8.2-3", "S8.2-4")
+@given(st.text(max_size=40) | st.text(alphabet="/.-_aZ9", max_size=40) | PARTS.map(lambda parts: "/" + "/".join(parts)))
 def test_any_text_is_a_path_exactly_if_every_rule_says_so(text: str) -> None:
     follows = text == "" or (
         text.startswith("/")
@@ -101,11 +106,13 @@ def test_the_root_is_a_path_but_no_file() -> None:
     assert checked_inner_path("/a") == "/a"
 
 
+@pytest.mark.contract("S8.1-1")
 @pytest.mark.parametrize("project", ["p", "A-Z_0.9", "x" * 128, "..."])
 def test_a_project_of_safe_characters_is_taken(project: str) -> None:
     assert checked_project(project) == project
 
 
+@pytest.mark.contract("S8.1-1")
 @pytest.mark.parametrize("project", ["", "x" * 129, "a b", "a/b", "ä", "a\x00", "*", ".", "..", "a\n", "\udcff"])
 def test_other_names_of_projects_are_refused(project: str) -> None:
     with pytest.raises(InvalidPath):
@@ -124,6 +131,7 @@ def test_the_limit_of_a_write_counts_bytes(content: str) -> None:
         checked_content(content, "utf-8", 3)
 
 
+@pytest.mark.contract("S8.3-1")
 @pytest.mark.parametrize(
     ("content", "encoding"), [("a\x00", "utf-8"), ("\ud800", "utf-8"), ("a", "latin-1"), ("a", "")]
 )
@@ -138,6 +146,7 @@ def test_numbers_below_the_least_are_refused() -> None:
         checked_number("offset", -1, 0)
 
 
+@pytest.mark.contract("S9.7-1")
 def test_a_query_is_trimmed_and_must_say_something() -> None:
     assert checked_query("  lamp \n") == "lamp"
     for empty in ("", " \t\n", "\u00a0", "x\x00y", "\ud800", "x" * 10_000):

@@ -156,6 +156,7 @@ async def kept(credentials: Credentials, tenant: str, key: str = CANARY) -> str:
     return reference
 
 
+@pytest.mark.contract("S4-2")
 async def test_what_waits_is_done_and_what_comes_is_done_after_a_wake_up(
     pool: Crew, database: StoreDatabase, tenant: str
 ) -> None:
@@ -174,14 +175,14 @@ async def test_a_wake_up_from_another_process_reaches_the_workers(
     pool: Crew, elsewhere: StoreDatabase, store_dsn: str, tenant: str
 ) -> None:
     index = Indexed()
-    ringing = SharedWakeUp(elsewhere, store_dsn)
+    waking = SharedWakeUp(elsewhere, store_dsn)
     async with pool.working(index), anyio.create_task_group() as tasks:
         woken = pool.wake_up.next_wake_up()
         tasks.start_soon(pool.wake_up.listen)
         await woken.wait()
         await enqueue(elsewhere, tenant, "/a")
-        tasks.start_soon(ringing.notify_others)
-        ringing.wake_all()
+        tasks.start_soon(waking.notify_others)
+        waking.wake_all()
         await pool.settled(tenant, "done")
         tasks.cancel_scope.cancel()
 
@@ -518,13 +519,14 @@ async def test_a_retry_comes_at_its_time_without_a_wake_up_or_a_poll(
     assert index.paths == ["/a"] * 3
 
 
-async def test_a_vendor_that_asks_for_patience_gets_it(pool: Crew, database: StoreDatabase, tenant: str) -> None:
+async def test_a_vendor_that_asks_for_a_delay_gets_it(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     job_id = await enqueue(database, tenant, "/a")
     async with pool.working(Indexed(raising(OPENAI.rate_limited("slower", retry_after_s=5000.0)))):
         await eventually(lambda: _retried(database, job_id))
     assert (await job_row(database, job_id))["due_s"] > 4900
 
 
+@pytest.mark.contract("S11.2-6")
 async def test_after_the_last_retry_the_job_has_failed(pool: Crew, database: StoreDatabase, tenant: str) -> None:
     await enqueue(database, tenant, "/a")
     index = Indexed(raising(*[OPENAI.unavailable("never there")] * 9))
@@ -544,6 +546,7 @@ async def test_a_permanent_refusal_fails_at_once_and_the_next_write_is_a_new_cha
         await pool.settled(tenant, "failed", "done")
 
 
+@pytest.mark.contract("S14-3")
 async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
     pool: Crew, database: StoreDatabase, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -555,6 +558,7 @@ async def test_an_unforeseen_error_is_logged_without_what_it_quotes(
     assert "content of the file" not in repr([vars(record) for record in caplog.records])
 
 
+@pytest.mark.contract("S11.2-4", "S20-4")
 async def test_the_callers_key_is_used_and_gone_afterwards(
     pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
@@ -609,6 +613,7 @@ async def test_the_keys_of_older_jobs_of_a_path_serve_the_newest_and_go_with_it(
     assert index.calls == [("index", Scope(tenant, "p"), "/a", CANARY)]
 
 
+@pytest.mark.contract("S11.2-8", "S20-5")
 @pytest.mark.parametrize("reference", [None, "0" * 32])
 async def test_without_the_callers_key_the_job_waits_and_no_other_key_is_used(
     pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials, reference: str | None
@@ -641,6 +646,7 @@ async def test_no_key_is_needed_where_nothing_is_to_be_embedded(
     assert index.calls == []
 
 
+@pytest.mark.contract("S6.2-6")
 async def test_the_key_of_another_tenant_is_never_used(
     pool: Crew, database: StoreDatabase, tenant: str, credentials: Credentials
 ) -> None:
@@ -666,6 +672,7 @@ async def _retried(database: StoreDatabase, job_id: int) -> bool:
     return (await job_row(database, job_id))["retry_count"] > 0
 
 
+@pytest.mark.contract("S11.2-7", "S20-6")
 async def test_the_raw_key_is_in_no_cache_no_table_and_no_log(
     pool: Crew, database: StoreDatabase, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,11 @@ class DeleteArgs(AtPath, Repeatable):
     """For a file: fail with CONFLICT unless it has this version."""
 
 
+class PurgeArgs(InProject):
+    path: str
+    """File or directory; "" is the whole project."""
+
+
 class RenameArgs(InProject, Repeatable):
     from_path: str
     """File or directory to move."""
@@ -102,3 +107,34 @@ class SearchArgs(InProject):
 class RestoreArgs(AtPath, Repeatable):
     version: Number
     """Version to restore, as listed by file_history."""
+
+
+class ReadVersionArgs(ReadArgs):
+    version: Number | None = None
+    """A stored version, as listed by file_history; by default the current one."""
+
+
+class SendArgs(AtPath):
+    version: Number | None = None
+    """A stored version; by default the current one."""
+
+
+class Paged(Args):
+    cursor: str = Field(default="", max_length=1024)
+    """Where to continue: `next_cursor` of the previous page."""
+
+
+class ListPageArgs(ListArgs, Paged):
+    pass
+
+
+class ProjectsArgs(Paged):
+    limit: int = Field(default=50, ge=1, le=200)
+    """Maximum number of projects."""
+
+
+class DeletedArgs(InProject, Paged):
+    path: str = ""
+    """Directory; "" is the whole project."""
+    limit: int = Field(default=256, ge=1, le=1000)
+    """Maximum number of files."""

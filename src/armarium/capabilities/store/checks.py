@@ -12,9 +12,8 @@ from typing import Any, cast
 from armarium.capabilities.store.database.inspection import DATABASE, DatabaseFacts, inspect_database
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.account import can_leave_root
-from armarium.capabilities.store.postgres.embedded import address
+from armarium.capabilities.store.postgres.embedded import Installation, address, fitting_installation, installations
 from armarium.capabilities.store.postgres.home import Home, data_directory, unusable
-from armarium.capabilities.store.postgres.installation import Installation, fitting_installation, installations
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capability import CheckResult, Facilities
 

@@ -9,81 +9,58 @@ class StoreError(ArmariumError):
     """Base class of the errors of the store."""
 
 
-class NotFound(StoreError):
-    code, http_status = "NOT_FOUND", 404
+class NotFound(StoreError, code="NOT_FOUND", http_status=404): ...
 
 
-class AlreadyExists(StoreError):
-    code, http_status = "ALREADY_EXISTS", 409
+class AlreadyExists(StoreError, code="ALREADY_EXISTS", http_status=409): ...
 
 
-class IsDirectory(StoreError):
-    code, http_status = "IS_DIRECTORY", 409
+class IsDirectory(StoreError, code="IS_DIRECTORY", http_status=409): ...
 
 
-class NotDirectory(StoreError):
-    code, http_status = "NOT_DIRECTORY", 409
+class NotDirectory(StoreError, code="NOT_DIRECTORY", http_status=409): ...
 
 
-class InvalidPath(StoreError):
-    code, http_status = "INVALID_PATH", 400
+class InvalidPath(StoreError, code="INVALID_PATH", http_status=400): ...
 
 
-class InvalidOffset(StoreError):
+class InvalidOffset(StoreError, code="INVALID_OFFSET", http_status=400):
     """An offset, a length or another number is out of range."""
 
-    code, http_status = "INVALID_OFFSET", 400
 
-
-class InvalidQuery(StoreError):
+class InvalidQuery(StoreError, code="INVALID_QUERY", http_status=400):
     """The query or another argument is invalid."""
 
-    code, http_status = "INVALID_QUERY", 400
+
+class NotEmpty(StoreError, code="NOT_EMPTY", http_status=409): ...
 
 
-class NotEmpty(StoreError):
-    code, http_status = "NOT_EMPTY", 409
+class PermissionDenied(StoreError, code="PERMISSION_DENIED", security=True): ...
 
 
-class PermissionDenied(StoreError):
-    code, security = "PERMISSION_DENIED", True
-
-
-class PayloadTooLarge(StoreError):
+class PayloadTooLarge(StoreError, code="PAYLOAD_TOO_LARGE", http_status=413):
     """The content, or the resulting file, exceeds the size limit."""
 
-    code, http_status = "PAYLOAD_TOO_LARGE", 413
+
+class QuotaExceeded(StoreError, code="QUOTA_EXCEEDED", http_status=413): ...
 
 
-class QuotaExceeded(StoreError):
-    code, http_status = "QUOTA_EXCEEDED", 413
+class RateLimited(StoreError, code="RATE_LIMITED", retryable=True, http_status=429): ...
 
 
-class RateLimited(StoreError):
-    code, retryable, http_status = "RATE_LIMITED", True, 429
-
-
-class ResourceBusy(StoreError):
+class ResourceBusy(StoreError, code="RESOURCE_BUSY", retryable=True):
     """The project is locked by other changes, or the database does not answer. Retry later."""
 
-    code, retryable = "RESOURCE_BUSY", True
 
-
-class SearchBackendError(StoreError):
+class SearchBackendError(StoreError, code="SEARCH_BACKEND_ERROR", retryable=True):
     """Neither semantic nor lexical search is possible."""
 
-    code, retryable = "SEARCH_BACKEND_ERROR", True
 
-
-class SearchDisabled(SearchBackendError):
+class SearchDisabled(SearchBackendError, retryable=False):
     """The operator has disabled search. A retry does not help."""
 
-    retryable = False
+
+class Conflict(StoreError, code="CONFLICT", http_status=409): ...
 
 
-class Conflict(StoreError):
-    code, http_status = "CONFLICT", 409
-
-
-class DatabaseUnavailable(ConfigError):
-    code = "DATABASE_UNAVAILABLE"
+class DatabaseUnavailable(ConfigError, code="DATABASE_UNAVAILABLE"): ...

@@ -8,10 +8,13 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
+from armarium.capabilities.store.access import StoreAccess
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.database.transactions import ALL_TENANTS, RECOVERABLE_ERRORS, StoreDatabase
@@ -67,7 +70,7 @@ class StoreResources:
     """What the service, the workers and the maintenance share."""
 
     settings: StoreSettings
-    dsn: str
+    dsn: str | SecretStr
     database: StoreDatabase
     models: StoreModels
     credentials: Credentials | None
@@ -100,16 +103,16 @@ class StoreResources:
             delete_retention_days=self.settings.delete_retention_days,
             history_days=self.settings.history.days,
             # Where callers' keys are needed, files are indexed at their next write: a job without a key would fail.
-            queue_unindexed=self.settings.search.enabled and not self.settings.needs_callers_keys,
+            queues_unindexed=self.settings.search.enabled and not self.settings.needs_callers_keys,
         )
         await maintenance.run()
 
 
 @asynccontextmanager
-async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGenerator[str]:
+async def database_address(settings: StoreSettings, state_dir: Path) -> AsyncGenerator[str | SecretStr]:
     """The configured DSN, or that of an embedded PostgreSQL that runs while the block runs."""
     if settings.dsn is not None:
-        yield settings.dsn.get_secret_value()
+        yield settings.dsn
         return
     async with embedded_postgres(data_directory(settings.data_dir, state_dir)) as dsn:
         yield dsn
@@ -135,11 +138,13 @@ async def open_resources(
         await migrate(pool, dimensions=settings.dimensions)
         embedding, rerank = settings.embedding, settings.search.rerank
         models = StoreModels(
-            hosted=embedding if embedding.provider != "local" else None, reranker=rerank if rerank.enabled else None
+            hosted=embedding if embedding.provider != "local" else None, reranker=rerank if rerank.is_used else None
         )
-        if rerank.is_forgotten:
-            hint = "set store.search.rerank.enabled: true to use it, or false to confirm that it is off"
-            _log.warning("a reranker is configured and off", extra={"hint": hint})
+        if rerank.is_used and settings.search.enabled:
+            facts = {"host": urlsplit(rerank.endpoint).hostname}
+            _log.info("a reranker gets queries, chunks and callers' keys", extra=facts)
+        if others := settings.tools.of_other_servers:
+            _log.info("flags of tools that this server does not have", extra={"tools": others})
         if settings.search.enabled and (other := await stale_embedding_model(pool, models.model)):
             facts = {"made_with": other, "model": models.model, "hint": "run: armarium store reindex"}
             _log.warning("the vectors of the index are from another model; semantic search ignores them", extra=facts)
@@ -162,11 +167,12 @@ def build_store(resources: StoreResources) -> Store:
     return Store(
         resources.database,
         settings,
-        search=search if settings.search.enabled else None,
+        file_search=search if settings.search.enabled else None,
         credentials=resources.credentials,
         on_committed=resources.wake_up.wake_all,
         on_mutation=metrics.changed,
         on_search=metrics.searched,
+        access=StoreAccess.of(settings),
     )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armarium.manifest import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator
 
     from armarium.capabilities.store.settings import StoreSettings
-    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandGroups
-    from armarium.foundation.tools import ToolSpec
 
 _INSTRUCTIONS = (
     "The store holds text files for you across sessions, grouped in projects; other callers cannot see them. "
@@ -25,36 +25,37 @@ _INSTRUCTIONS = (
 )
 
 
-def settings_model() -> type[StoreSettings]:
-    from armarium.capabilities.store.settings import StoreSettings
-
-    return StoreSettings
-
-
 @asynccontextmanager
 async def open_capability(section: StoreSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the store for the duration of the block, and register it as a search source."""
+    from armarium.capabilities.store.knowledge import StoreKnowledge
     from armarium.capabilities.store.lifespan import Heartbeat, open_store
     from armarium.capabilities.store.source import StoreSource
-    from armarium.capabilities.store.tools import TOOLS, store_routes
+    from armarium.capabilities.store.tools import TOOLS, raw_files, store_routes, tools_for_routes
     from armarium.capability import Capability
     from armarium.foundation.tools import bind_tools
 
     heartbeat = Heartbeat()
     async with open_store(section, facilities.state_dir, facilities.metrics.registry, heartbeat) as store:
-        tools = bind_tools(TOOLS, store)
-        unregister = facilities.sources.register(StoreSource(store)) if section.search.enabled else None
+        access = replace(store.access.whole, require_resources=store.access.require_resources)
+        tools = [tool for tool in bind_tools(TOOLS, store, access) if section.tools.offers(tool.name)]
+        searches = section.search.enabled and section.tools.offers("file_search")
+        unregister = facilities.sources.register(StoreSource(store)) if searches else None
         try:
-            yield Capability("store", tools, _INSTRUCTIONS, store_routes(tools), is_ready=lambda: heartbeat.is_up)
+            further = tools_for_routes(store, access, tools)
+            yield Capability(
+                "store",
+                tools,
+                _INSTRUCTIONS,
+                store_routes([*tools, *further]),
+                access=access,
+                is_ready=lambda: heartbeat.is_up,
+                raw_files=raw_files(further),
+                knowledge=StoreKnowledge(store),
+            )
         finally:
             if unregister is not None:
                 unregister()
-
-
-def check(section: StoreSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    from armarium.capabilities.store import checks
-
-    return checks.check(section, facilities)
 
 
 def state_paths(section: StoreSettings) -> list[Path]:
@@ -62,11 +63,11 @@ def state_paths(section: StoreSettings) -> list[Path]:
     return [Path(section.data_dir).expanduser()] if section.data_dir else []
 
 
-def declared_tools() -> Sequence[ToolSpec]:
-    """The tools, without a store behind them."""
-    from armarium.capabilities.store.tools import TOOLS
-
-    return [tool.spec for tool in TOOLS]
+def destinations(section: StoreSettings) -> list[tuple[str, str]]:
+    """The hosted embedder and the reranker."""
+    embedding, rerank = section.embedding, section.search.rerank
+    found = [(embedding.base_url, "embeddings")] if section.search.enabled and embedding.provider != "local" else []
+    return found + ([(rerank.endpoint, "reranking")] if section.search.enabled and rerank.is_used else [])
 
 
 def add_commands(groups: CommandGroups) -> None:
@@ -77,11 +78,9 @@ def add_commands(groups: CommandGroups) -> None:
 
 MANIFEST = Manifest(
     "store",
-    settings_model,
     open_capability,
-    check=check,
     packages=("asyncpg", "cryptography", "httpx2", "numpy", "onnxruntime", "tantivy", "tokenizers"),
     state_paths=state_paths,
-    declared_tools=declared_tools,
+    destinations=destinations,
     add_commands=add_commands,
 )

@@ -48,6 +48,12 @@ class Deleted(TypedDict):
     deleted_count: int
 
 
+class Purged(TypedDict):
+    purged_files: int
+    purged_versions: int
+    purged_bytes: int
+
+
 class Renamed(TypedDict):
     moved_count: int
 
@@ -93,3 +99,60 @@ class KeptVersion(TypedDict):
 
 class Versions(TypedDict):
     versions: list[KeptVersion]
+
+
+class IndexState(TypedDict):
+    """Only of a file, and only if search is enabled."""
+
+    indexed: NotRequired[bool]
+    """Whether the current version can be found by a search."""
+    pending: NotRequired[bool]
+    """Whether a change of the file waits for the index."""
+
+
+class IndexedStat(Stat, IndexState):
+    pass
+
+
+class EntriesPage(Entries):
+    next_cursor: NotRequired[str]
+
+
+class Project(TypedDict):
+    project: str
+    files: int
+    more_files: bool
+    """Whether there are more files than were counted."""
+    bytes: int
+    kept_bytes: int
+    """Bytes of earlier versions and deleted files, which count for the quota too."""
+    quota_bytes: int
+    pending: int
+    """Changes that wait for the index; 0: all files can be found by a search."""
+    updated_at: NotRequired[str]
+
+
+class Projects(TypedDict):
+    projects: list[Project]
+    next_cursor: NotRequired[str]
+
+
+class DeletedFile(TypedDict):
+    path: str
+    size: int
+    version: int
+    """The version to restore."""
+    deleted_at: str
+
+
+class DeletedFiles(TypedDict):
+    files: list[DeletedFile]
+    next_cursor: NotRequired[str]
+
+
+class Sent(TypedDict):
+    project: str
+    path: str
+    version: int
+    size: int
+    sent: int

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
 from functools import partial
 
 from armarium.capabilities.store import arguments
+from armarium.capabilities.store.access import StoreAccess
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy, SearchDisabled
 from armarium.capabilities.store.files import listings, reads
+from armarium.capabilities.store.files.purge import purge_history
 from armarium.capabilities.store.files.requests import AnswerT, Request, request_of, run_once
 from armarium.capabilities.store.files.writes import FileWriter, Write, checked_write
 from armarium.capabilities.store.index.credentials import Credentials
-from armarium.capabilities.store.model import Chunks, Content, Deleted, Entries, Renamed, Scope, Stat, Versions, Written
+from armarium.capabilities.store.model import (
+    Chunks,
+    Content,
+    Deleted,
+    Entries,
+    Purged,
+    Renamed,
+    Scope,
+    Stat,
+    Versions,
+    Written,
+)
 from armarium.capabilities.store.search.file_search import FileSearch
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.validation import (
@@ -24,10 +38,12 @@ from armarium.capabilities.store.validation import (
     checked_content,
     checked_inner_path,
     checked_number,
+    checked_path,
     checked_prefix,
     checked_project,
     checked_query,
 )
+from armarium.foundation.access import READ, WRITE
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.tools import Call
@@ -44,38 +60,33 @@ class _Mutation:
     """Whether an earlier request with the same id already made the change."""
 
 
+@dataclass(eq=False)
 class Store:
     """The files of all tenants. Every method takes the call first, and accesses only the files of its tenant.
 
     The methods that take `args` are the tools; their docstrings are the descriptions that a model reads.
     """
 
-    def __init__(
-        self,
-        database: StoreDatabase,
-        settings: StoreSettings,
-        *,
-        search: FileSearch | None,
-        credentials: Credentials | None,
-        on_committed: Callable[[], None],
-        on_mutation: Callable[[str, str], None],
-        on_search: Callable[[float], None],
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._rate_limit = RateLimit(settings.rate.calls_per_second, settings.rate.burst, RateLimited)
-        self._writer = FileWriter(database, settings)
-        self._search = search
-        self._credentials = credentials
-        self._on_committed = on_committed
-        self._on_mutation = on_mutation
-        self._on_search = on_search
+    database: StoreDatabase
+    settings: StoreSettings
+    _: KW_ONLY
+    file_search: FileSearch | None
+    credentials: Credentials | None
+    on_committed: Callable[[], None]
+    on_mutation: Callable[[str, str], None]
+    on_search: Callable[[float], None]
+    access: StoreAccess = field(default_factory=StoreAccess)
+
+    def __post_init__(self) -> None:
+        rate = self.settings.rate
+        self._rate_limit = RateLimit(rate.calls_per_second, rate.burst, RateLimited)
+        self._writer = FileWriter(self.database, self.settings)
 
     async def stat(self, call: Call, args: arguments.AtPath) -> Stat:
         """Get the metadata of a path: a FILE with its size in bytes, times and `version`, a DIRECTORY, or `exists`
         false, which is not an error. A directory exists while files are below it: its size is 0, it has no creation
         time, and `updated_at` is that of the newest file below (in very large ones, among the first by path)."""
-        return await reads.stat_path(self._database, self._admitted(call, args.project), args.path)
+        return await reads.stat_path(self.database, self.admitted(call, args.project), args.path)
 
     async def read(self, call: Call, args: arguments.ReadArgs) -> Content:
         """Read a text file, or the bytes [`offset`, `offset` + `length`) of it. Offsets count bytes, as in file_search.
@@ -83,18 +94,18 @@ class Store:
         result are the bytes returned. Continue at `end` until it equals `size`; nothing is lost or repeated. A slice
         shorter than its first character returns that character. Beyond the end the content is "". Use file_search or
         file_list first if you do not know the path."""
-        scope = self._admitted(call, args.project)
-        return await reads.read_slice(self._database, scope, args.path, args.offset, args.length)
+        scope = self.admitted(call, args.project)
+        return await reads.read_slice(self.database, scope, args.path, args.offset, args.length)
 
     async def list_entries(self, call: Call, args: arguments.ListArgs) -> Entries:
         """List files and directories below a path, sorted bytewise by path. `depth` 1 lists the direct children, 2 one
         level more; 0 returns only the path itself. `has_more` means that `limit` truncated the list: list a
         subdirectory, or use a larger limit. A project without files has an empty root."""
-        scope = self._admitted(call, args.project)
+        scope = self.admitted(call, args.project)
         path = "" if args.path == "/" else args.path
-        limit = self._settings.list_limit_default if args.limit is None else args.limit
-        limit_max = self._settings.list_limit_max
-        return await listings.list_entries(self._database, scope, path, args.depth, limit, limit_max=limit_max)
+        limit = self.settings.list_limit_default if args.limit is None else args.limit
+        limit_max = self.settings.list_limit_max
+        return await listings.list_entries(self.database, scope, path, args.depth, limit, limit_max=limit_max)
 
     async def search(self, call: Call, args: arguments.SearchArgs) -> Chunks:
         """Search the files of a project by meaning and by words. Returns the best chunks first, each with its file and
@@ -106,23 +117,39 @@ class Store:
         self, call: Call, project: str, query: str, path_prefix: str = "", limit: int | None = None
     ) -> Chunks:
         """The best chunks for a query, in one project or in all projects of the caller."""
-        tenant = self._admitted_tenant(call)
+        tenant = self.admitted_tenant(call)
         if project != ALL_PROJECTS:
-            checked_project(project)
+            self.access.require(call.principal, READ, checked_project(project))
         wanted, prefix = checked_query(query), checked_prefix(path_prefix)
-        rules = self._settings.search
+        rules = self.settings.search
         most = rules.limit_default if limit is None else checked_number("limit", limit, 1)
-        if self._search is None:
+        if self.file_search is None:
             raise SearchDisabled("search is disabled on this server", hint="find files with file_list")
         started = time.perf_counter()
-        most = min(most, rules.limit_max)
-        found = await self._search.search(tenant, project, wanted, prefix, most, call.credential)
-        self._on_search(time.perf_counter() - started)
+        most, hidden = min(most, rules.limit_max), self.access.hidden_from(call.principal)
+        found = await self.file_search.search(tenant, project, wanted, prefix, most, call.credential, hidden)
+        self.on_search(time.perf_counter() - started)
         return found
 
     async def indexed_projects(self, call: Call) -> list[Collection]:
-        """The caller's projects that contain indexed files, as collections to search."""
-        return await listings.indexed_projects(self._database, self._admitted_tenant(call))
+        """The caller's projects that contain indexed files and that they may read, as collections to search."""
+        if not self.access.whole.admits(call.principal, READ):
+            return []
+        hidden = self.access.hidden_from(call.principal)
+        return await listings.indexed_projects(self.database, self.admitted_tenant(call), hidden)
+
+    @property
+    def max_chunks(self) -> int:
+        """The largest number of chunks that a search returns."""
+        return self.settings.search.limit_max
+
+    async def modification_times(
+        self, call: Call, project: str, paths: Iterable[str]
+    ) -> tuple[dict[str, datetime], bool]:
+        """When files that were found were modified, and whether changes of the project wait for their index. A part of
+        a search, so it does not count as a call."""
+        scope = Scope(call.principal.apikey_hash, checked_project(project))
+        return await listings.modification_times(self.database, scope, paths)
 
     async def write(self, call: Call, args: arguments.WriteArgs) -> Written:
         """Write text to a file of a project; the file and its directories are created as needed. `mode` APPEND (the
@@ -131,9 +158,9 @@ class Store:
         `version` as `if_version`; to never replace a file, set `create_only`. file_restore undoes a write. The text is
         searchable a moment later."""
         async with self._mutation("file_write") as mutation:
-            scope = self._admitted(call, args.project)
+            scope = self.admitted(call, args.project, WRITE)
             checked_inner_path(args.path)
-            content = checked_content(args.content, args.content_encoding, self._settings.max_payload_bytes)
+            content = checked_content(args.content, args.content_encoding, self.settings.max_payload_bytes)
             wanted = Write(args.path, content, args.mode, args.offset, args.create_only, args.if_version)
             checked_write(wanted)
             request = request_of("file_write", args)
@@ -147,16 +174,24 @@ class Store:
         """Delete a file, or with `recursive` a directory and all files in it. file_restore restores a single file. The
         root of a project ("") can only be deleted if the operator allows it."""
         async with self._mutation("file_delete") as mutation:
-            scope = self._admitted(call, args.project)
+            scope = self.admitted(call, args.project, WRITE)
             self._writer.check_delete(args)
             request = request_of("file_delete", args)
             return await self._once(mutation, scope, request, partial(self._writer.delete_in, scope, args))
+
+    async def purge(self, call: Call, args: arguments.PurgeArgs) -> Purged:
+        """Delete for good what is kept of a path and everything below it besides the current files: earlier versions
+        and deleted files. They cannot be restored; current files stay. This makes room if a write fails with
+        QUOTA_EXCEEDED. To delete a file for good, delete it first."""
+        async with self._mutation("file_purge"):
+            scope = self.admitted(call, args.project, WRITE)
+            return await purge_history(self.database, scope, checked_path(args.path))
 
     async def rename(self, call: Call, args: arguments.RenameArgs) -> Renamed:
         """Rename or move a file, or a directory with everything in it, atomically. Only a file can replace another
         file, with `overwrite`; a directory needs an unused path. Earlier versions move too."""
         async with self._mutation("file_rename") as mutation:
-            scope = self._admitted(call, args.project)
+            scope = self.admitted(call, args.project, WRITE)
             checked_inner_path(args.from_path)
             checked_inner_path(args.to_path)
             request = request_of("file_rename", args)
@@ -168,13 +203,13 @@ class Store:
     async def list_versions(self, call: Call, args: arguments.AtPath) -> Versions:
         """List the stored versions of a file, newest first, with size and times; `current` marks the present content.
         Works for deleted files too. Restore one with file_restore."""
-        return await reads.list_versions(self._database, self._admitted(call, args.project), args.path)
+        return await reads.list_versions(self.database, self.admitted(call, args.project), args.path)
 
     async def restore(self, call: Call, args: arguments.RestoreArgs) -> Written:
         """Write the content of an earlier `version` of a file again, as listed by file_history; works for deleted files
         too. This creates a new version, so nothing is lost. Restoring the current version has no effect."""
         async with self._mutation("file_restore") as mutation:
-            scope = self._admitted(call, args.project)
+            scope = self.admitted(call, args.project, WRITE)
             checked_inner_path(args.path)
             checked_number("version", args.version, 1)
             request = request_of("file_restore", args)
@@ -188,20 +223,26 @@ class Store:
         request: Request | None,
         change: Callable[[Connection], Awaitable[AnswerT]],
     ) -> AnswerT:
-        answer, mutation.repeated = await run_once(self._database, scope, request, change)
+        answer, mutation.repeated = await run_once(self.database, scope, request, change)
         return answer
 
-    def _admitted_tenant(self, call: Call) -> str:
+    def admitted_tenant(self, call: Call) -> str:
+        """Count a call that is about all projects of its tenant. Raises if the caller may not make it."""
+        self.access.require(call.principal, READ)
         self._rate_limit.take(call.principal.apikey_hash)
         return call.principal.apikey_hash
 
-    def _admitted(self, call: Call, project: str) -> Scope:
-        return Scope(self._admitted_tenant(call), checked_project(project))
+    def admitted(self, call: Call, project: str, role: str = READ) -> Scope:
+        """Count a call about a project. Raises if the caller may not make it."""
+        self._rate_limit.take(call.principal.apikey_hash)
+        scope = Scope(call.principal.apikey_hash, checked_project(project))
+        self.access.require(call.principal, role, scope.project)
+        return scope
 
     async def _keep_credential(self, call: Call, scope: Scope, mutation: _Mutation) -> str | None:
         """Store the caller's key for the index jobs of a change. Returns the reference to it."""
-        if self._credentials is not None:
-            mutation.reference = await self._credentials.keep(call.credential, scope)
+        if self.credentials is not None:
+            mutation.reference = await self.credentials.keep(call.credential, scope)
         return mutation.reference
 
     @asynccontextmanager
@@ -220,12 +261,12 @@ class Store:
             await self._discard(mutation)
             raise
         finally:
-            self._on_mutation(tool, status)
+            self.on_mutation(tool, status)
         if mutation.repeated:
             await self._discard(mutation)
-        elif self._settings.search.enabled:
-            self._on_committed()
+        elif self.settings.search.enabled:
+            self.on_committed()
 
     async def _discard(self, mutation: _Mutation) -> None:
-        if self._credentials is not None and mutation.reference is not None:
-            await self._credentials.discard(mutation.reference)
+        if self.credentials is not None and mutation.reference is not None:
+            await self.credentials.discard(mutation.reference)

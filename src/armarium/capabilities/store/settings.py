@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from armarium.foundation.settings import Section
+from armarium.foundation.access import AccessRule
+from armarium.foundation.file_secrets import require_length
+from armarium.foundation.settings import RestrictedSection, Section
 
 Pooler = Literal["auto", "none", "transaction"]
 """Whether a pooler assigns each transaction to another session; `auto` detects it."""
@@ -19,16 +22,17 @@ LOCAL_DIMENSIONS = 384
 def _kek_ids(keks: dict[int, SecretStr]) -> dict[int, SecretStr]:
     if any(not 0 <= kek_id < 2**16 for kek_id in keks):
         raise ValueError("the id of a key is a number from 0 to 65535")
-    if any(len(secret.get_secret_value()) < 16 for secret in keks.values()):
-        raise ValueError("a key needs at least 16 characters; create one with `openssl rand -hex 32`")
+    for secret in keks.values():
+        require_length(secret, 16, "create one with `openssl rand -hex 32`")
     return keks
 
 
 class RerankSettings(Section):
     """A service that reranks the best chunks, called with the caller's own key."""
 
-    enabled: bool = False
-    """Whether to use it. Off by default, so that callers' keys leave the machine only if the operator decides so."""
+    enabled: bool | None = None
+    """Whether to use it. By default it is used if `model` or `endpoint` is set, so that callers' keys leave the machine
+    only if the operator decides so."""
     model: str = "rerank-v3.5"
     """The model."""
     endpoint: str = "https://oneapi.laisky.com/v1/rerank"
@@ -37,9 +41,8 @@ class RerankSettings(Section):
     """How long a search waits for it before it continues without."""
 
     @property
-    def is_forgotten(self) -> bool:
-        """Whether a reranker is configured without `enabled`."""
-        return bool(self.model_fields_set) and "enabled" not in self.model_fields_set
+    def is_used(self) -> bool:
+        return self.enabled if self.enabled is not None else not self.model_fields_set.isdisjoint({"model", "endpoint"})
 
 
 class FallbackSettings(Section):
@@ -146,11 +149,76 @@ class RateSettings(Section):
     """Calls in a burst."""
 
 
-class StoreSettings(Section):
+class ProjectSettings(RestrictedSection):
+    """The groups of projects. They apply to the projects of this name of every caller."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.*-]+$", max_length=128)
+    """Name of the projects; `*` stands for any characters, as in `payroll-*`."""
+
+
+def _flag(value: object) -> object:
+    """The contract's form of a flag is a section with `enabled`."""
+    if not isinstance(value, Mapping):
+        return value
+    flag = cast(Mapping[str, object], value)
+    return flag["enabled"] if [*flag] == ["enabled"] else flag
+
+
+ToolFlag = Annotated[bool, BeforeValidator(_flag)]
+
+
+class ToolSettings(Section):
+    """Which tools are offered. A tool that is not is neither listed nor callable, over MCP, HTTP and in `mcp_pipe`.
+
+    A flag is `false`, or `{enabled: false}` as in the contract."""
+
+    # The contract's files have the flags of other tools here, too.
+    model_config = ConfigDict(extra="allow")
+
+    file_io: ToolFlag = True
+    """All tools of the store."""
+    file_stat: ToolFlag = True
+    """What is at a path."""
+    file_read: ToolFlag = True
+    """The content of a file."""
+    file_write: ToolFlag = True
+    """Append, overwrite or replace."""
+    file_delete: ToolFlag = True
+    """Delete files and directories."""
+    file_rename: ToolFlag = True
+    """Rename or move files and directories."""
+    file_list: ToolFlag = True
+    """What is in a directory."""
+    file_search: ToolFlag = True
+    """Search in the content of files."""
+    file_history: ToolFlag = True
+    """The stored versions of a file."""
+    file_restore: ToolFlag = True
+    """Restore a version."""
+    file_purge: ToolFlag = True
+    """Delete earlier versions for good."""
+
+    def offers(self, tool: str) -> bool:
+        return self.file_io and getattr(self, tool)
+
+    @property
+    def of_other_servers(self) -> list[str]:
+        """Tools with flags that this server does not have."""
+        return sorted(self.model_extra or ())
+
+    @model_validator(mode="after")
+    def _no_misspelt_tool(self) -> ToolSettings:
+        if misspelt := [name for name in self.of_other_servers if name.startswith("file")]:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"there is no tool `{misspelt[0]}`; known: {known}")
+        return self
+
+
+class StoreSettings(RestrictedSection):
     """Durable files of many callers in PostgreSQL. Configured only by the settings file, not by the environment."""
 
     from_file_only: ClassVar[bool] = True
-    known_as: ClassVar[str | None] = "settings.mcp.files"
+    known_as: ClassVar[Mapping[str, str]] = {"settings.mcp.files": "", "settings.mcp.tools": "tools"}
 
     dsn: SecretStr | None = None
     """Address of a PostgreSQL 15 or newer with pgvector. Without it, the server starts an embedded one."""
@@ -175,7 +243,9 @@ class StoreSettings(Section):
     max_file_bytes: int = Field(default=10 * _MIB, gt=0, le=256 * _MIB)
     """Maximum size of one file in bytes."""
     max_project_bytes: int = Field(default=1024 * _MIB, gt=0)
-    """Maximum size of all files of a project in bytes."""
+    """Maximum number of bytes that a project keeps: files, earlier versions, deleted files, and 256 per request."""
+    max_projects: int = Field(default=10_000, gt=0)
+    """Maximum number of projects of one caller."""
     list_limit_default: int = Field(default=256, gt=0)
     """Default number of entries in a listing."""
     list_limit_max: int = Field(default=1000, gt=0)
@@ -184,6 +254,9 @@ class StoreSettings(Section):
     """How long a change waits for the lock of its project before it fails with RESOURCE_BUSY."""
     delete_retention_days: int = Field(default=30, ge=0)
     """How long deleted files are stored before they are purged."""
+    projects: tuple[ProjectSettings, ...] = ()
+    """Projects for members of certain groups. Every entry that matches a project must admit the caller."""
+    tools: ToolSettings = ToolSettings()
     rate: RateSettings = RateSettings()
     history: HistorySettings = HistorySettings()
     search: SearchSettings = SearchSettings()
@@ -205,6 +278,9 @@ class StoreSettings(Section):
     def effective_pooler(self) -> Pooler:
         """The configured pooler mode; an embedded PostgreSQL has no pooler."""
         return self.pooler if self.dsn is not None else "none"
+
+    def rules(self) -> Iterable[tuple[str, AccessRule]]:
+        return [*super().rules(), *((f"project {each.name}", each.rule) for each in self.projects)]
 
     @model_validator(mode="after")
     def _fits_together(self) -> StoreSettings:

@@ -1,4 +1,4 @@
-"""Files out of the store and into it: a tar archive, one file at a time, so that it does not matter how many."""
+"""Exports files to a tar archive and imports them, one file at a time, so that memory does not limit their number."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ _MAX_HEADER_BYTES = 1024 * 1024
 _ResultT = TypeVar("_ResultT")
 
 
-class ArchiveUnusable(StoreError):
-    """The archive cannot be written, or it cannot be read to its end. What was taken in until then stays."""
-
-    code = "ARCHIVE_UNUSABLE"
+class ArchiveUnusable(StoreError, code="ARCHIVE_UNUSABLE"):
+    """The archive cannot be written, or it cannot be read to its end. Files that were imported until then remain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A member of an archive that was not taken in, and why."""
+    """A member of an archive that was not imported, and why."""
 
     member: str
     code: str
@@ -62,12 +60,12 @@ class Imported:
 
 
 async def export_files(database: StoreDatabase, tenant: str, project: str, out: BinaryIO) -> Json:
-    """Write a tenant's files to `out`, of one project or with "*" of all, as they are at one moment; counts them. An
-    archive that could not be finished has no end, so nobody takes it for a whole one."""
+    """Write a snapshot of a tenant's files to `out`: those of one project, or with "*" of all. Returns their number and
+    size. An archive that could not be finished has no end mark, so that programs reject it."""
     wanted = project if project == ALL_PROJECTS else checked_project(project)
     async with database.write_transaction(tenant) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        # Whoever reads the other end of a pipe may take a break.
+        # The reader of a pipe may pause for any time.
         await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         projects = [row["project"] for row in await connection.fetch(_SQL["projects_with_files"], tenant)]
         chosen = projects if wanted == ALL_PROJECTS else [each for each in projects if each == wanted]
@@ -97,16 +95,14 @@ async def _written(out: BinaryIO, *parts: bytes) -> None:
     try:
         await to_thread.run_sync(out.writelines, parts)
     except OSError as error:
-        # As it is, a pipe that broke would be taken for a broken connection to the database.
+        # Otherwise a broken pipe would be reported as a broken connection to the database.
         raise ArchiveUnusable(f"the archive cannot be written: {error.strerror or type(error).__name__}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Takes an archive in for one caller. Each member is a write of its own, so it can be run again after a break."""
+    """Imports an archive for one caller. Each member is a separate write, so an interrupted import can be repeated."""
 
-    store: Store
-    database: StoreDatabase
     call: Call
     project: str | None
     """The project for all members; None: the first directory of each member."""
@@ -114,8 +110,8 @@ class Import:
     max_file_bytes: int
     on_skipped: Callable[[Skipped], None]
 
-    async def run(self, source: BinaryIO) -> Imported:
-        """Take in every member; those that cannot be stored are skipped and told."""
+    async def run(self, source: BinaryIO, store: Store, database: StoreDatabase) -> Imported:
+        """Import every member. Those that cannot be stored are skipped and reported."""
         if self.project is not None:
             checked_project(self.project)
         done = Imported()
@@ -124,7 +120,7 @@ class Import:
             if entry.is_directory:
                 continue
             try:
-                await self._take_in(entry, done)
+                await self._import(entry, done, store, database)
             except StoreError as error:
                 if error.retryable or isinstance(error, ArchiveUnusable):
                     raise
@@ -132,14 +128,18 @@ class Import:
                 self.on_skipped(Skipped(entry.name, error.code, error.message))
         return done
 
-    async def _take_in(self, entry: RawEntry, done: Imported) -> None:
+    async def _import(self, entry: RawEntry, done: Imported, store: Store, database: StoreDatabase) -> None:
         if entry.problem is not None:
             raise InvalidQuery("it is a link, a device or a sparse file, and only plain files can be stored")
         scope, path = self._place_of(entry.name)
         if entry.size_bytes > self.max_file_bytes:
             raise PayloadTooLarge(f"a file has at most {self.max_file_bytes} bytes")
         content = await _read(entry.read)
-        if (same := await self._is_there(scope, path, content)) is True:
+        digest = hashlib.sha256(content).digest()
+        async with database.read_transaction(scope.apikey_hash) as connection:
+            # None: there is no such file.
+            same = await connection.fetchval(_SQL["has_content"], *scope, path, len(content), digest)
+        if same is True:
             done.unchanged += 1
             return
         if same is False and not self.overwrite:
@@ -151,7 +151,7 @@ class Import:
         wanted = WriteArgs(
             project=scope.project, path=path, content=text, mode="TRUNCATE", create_only=not self.overwrite
         )
-        await self.store.write(self.call, wanted)
+        await store.write(self.call, wanted)
         done.written, done.bytes = done.written + 1, done.bytes + len(content)
 
     def _place_of(self, name: str) -> tuple[Scope, str]:
@@ -161,15 +161,9 @@ class Import:
         project = self.project or checked_project(directory)
         return Scope(self.call.principal.apikey_hash, project), checked_inner_path("/" + rest)
 
-    async def _is_there(self, scope: Scope, path: str, content: bytes) -> bool | None:
-        """Whether the file has this content already; None when there is no such file."""
-        digest = hashlib.sha256(content).digest()
-        async with self.database.read_transaction(scope.apikey_hash) as connection:
-            return await connection.fetchval(_SQL["has_content"], *scope, path, len(content), digest)
-
 
 async def _read(step: Callable[[], _ResultT]) -> _ResultT:
-    """Read on in a thread: what comes from a pipe may take its time."""
+    """Run a step in a thread: a pipe may deliver slowly."""
     try:
         return await to_thread.run_sync(step, abandon_on_cancel=True)
     except ArchiveError as error:

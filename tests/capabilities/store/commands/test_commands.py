@@ -23,6 +23,7 @@ from armarium.foundation.identity import key_hash
 from support.command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 from support.postgres import running_postgres
 from support.server import installed_command
+from support.trusted import trust
 from support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[4]
@@ -37,12 +38,13 @@ def dsn() -> Iterator[str]:
 
 
 @pytest.fixture
-def store_config(project: Path, dsn: str) -> Iterator[Callable[..., Path]]:
+def store_config(project: Path, dsn: str, environ: dict[str, str]) -> Iterator[Callable[..., Path]]:
     """Writes armarium.yaml with a store and the given settings; empties the database after the test."""
 
     def write(store: dict[str, Any] | None = None, **others: Any) -> Path:
         file = project / "armarium.yaml"
         file.write_text(yaml.safe_dump({"store": {"dsn": dsn} | (store or {})} | others))
+        trust(project, environ)
         return file
 
     write()
@@ -254,3 +256,21 @@ def test_the_command_without_arguments_prints_help(quick: InThisProcess) -> None
     shown = quick("store")
     assert shown.code == 0
     assert all(name in shown.stdout for name in ("worker", "reindex", "export", "import"))
+
+
+def test_an_owner_purges_what_is_kept_of_a_project_and_nobody_elses(
+    armarium: CommandLine | InThisProcess, several_callers: None, project: Path, dsn: str
+) -> None:
+    for content in ("one", "three"):
+        made = archive(project, **{"a.md": content})
+        for user in (["--user", "ada"], ["--key-file", "bob.key"]):
+            assert armarium("store", "import", str(made), "--overwrite", *user).code == 0
+    purged = armarium("store", "purge", "--project", "notes", "--user", "ada", "--json")
+    assert purged.json == {"purged_files": 0, "purged_versions": 1, "purged_bytes": 3}
+    assert asked(dsn, "SELECT string_agg(apikey_hash, ' ') FROM mcp_file_versions") == key_hash(BOB)
+    assert asked(dsn, "SELECT count(*) FROM mcp_files") == 2
+    again = armarium("store", "purge", "--project", "notes", "--path", "/a.md", "--user", "ada")
+    assert (again.code, again.stderr.strip()) == (0, "purged 0 versions and 0 deleted files, 0 bytes")
+    wrong = armarium("store", "purge", "--project", "no/project", "--user", "ada")
+    assert wrong.code != 0
+    assert "INVALID_PATH" in wrong.stderr or "project's name" in wrong.stderr

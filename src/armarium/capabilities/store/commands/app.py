@@ -13,8 +13,7 @@ from armarium.command_line.options import AsJson, ConfigFile, LogLevel
 from armarium.command_line.output import show
 
 if TYPE_CHECKING:
-    from armarium.capabilities.store.settings import StoreSettings
-    from armarium.foundation.settings import CoreSettings
+    from armarium.capabilities.store.commands.operation import Operation
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -58,10 +57,10 @@ def store_worker(
     \b
     armarium store worker --config team.yaml --workers 4
     """
-    settings, section = _store_settings(context, config, {"telemetry.log_level": log_level})
+    operation = _operation(context, config, as_json, {"telemetry.log_level": log_level})
     from armarium.capabilities.store.commands.worker import work
 
-    command.run_until_interrupted(lambda: work(settings, section, workers, metrics_port, as_json=as_json))
+    command.run_until_interrupted(lambda: work(operation, workers, metrics_port))
 
 
 @app.command("reindex")
@@ -79,10 +78,10 @@ def store_reindex(
 
     Prints the consequences and asks. If the number of dimensions changes, stop all servers during the command.
     """
-    settings, section = _store_settings(context, config)
+    operation = _operation(context, config, as_json)
     from armarium.capabilities.store.commands.reindex import reindex
 
-    reindex(context.obj, settings, section, yes=yes, wait=wait, as_json=as_json)
+    reindex(operation, yes=yes, wait=wait)
 
 
 @app.command("export")
@@ -105,11 +104,10 @@ def store_export(
     armarium store export notes.tar --project notes
     armarium store export - --project '*' --user ada | gzip > ada.tar.gz
     """
-    settings, section = _store_settings(context, config)
-    from armarium.capabilities.store.commands.archives import caller_of, export_archive
+    operation = _operation(context, config, as_json)
+    from armarium.capabilities.store.commands.archives import export_archive
 
-    caller = caller_of(settings, user, key_file)
-    export_archive(context.obj, settings, section, file, project, caller, as_json=as_json)
+    export_archive(operation, file, project, operation.caller(user, key_file))
 
 
 @app.command("import")
@@ -137,17 +135,41 @@ def store_import(
     armarium store import notes.tar
     armarium store import ada.tar.gz --user ada --overwrite
     """
-    settings, section = _store_settings(context, config)
-    from armarium.capabilities.store.commands.archives import caller_of, import_archive
+    operation = _operation(context, config, as_json)
+    from armarium.capabilities.store.commands.archives import import_archive
 
-    caller = caller_of(settings, user, key_file)
-    import_archive(context.obj, settings, section, file, project, caller, overwrite=overwrite, as_json=as_json)
+    import_archive(operation, file, project, operation.caller(user, key_file), overwrite=overwrite)
 
 
-def _store_settings(
-    context: typer.Context, config: Path | None, flags: Mapping[str, Any] | None = None
-) -> tuple[CoreSettings, StoreSettings]:
-    """The settings, and their section for the store."""
+@app.command("purge")
+def store_purge(
+    context: typer.Context,
+    project: Annotated[str, typer.Option(metavar="NAME", help="Project to purge.")],
+    path: Annotated[str, typer.Option(metavar="PATH", help="Only this file or directory in it.")] = "",
+    user: User = None,
+    key_file: KeyFile = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete earlier versions and deleted files of a caller for good.
+
+    Current files stay. This is what the tool file_purge does, for the owner of the server's token or the named caller.
+
+    \b
+    armarium store purge --project notes
+    armarium store purge --project notes --path /drafts --user ada
+    """
+    operation = _operation(context, config, as_json)
+    from armarium.capabilities.store.commands.purge import purge
+
+    purge(operation, project, path, operation.caller(user, key_file))
+
+
+def _operation(
+    context: typer.Context, config: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None
+) -> Operation:
     settings = context.obj.load_settings(config, flags)
     command.enable_garbage_collection()
-    return settings, context.obj.section(settings, "store")
+    from armarium.capabilities.store.commands.operation import Operation
+
+    return Operation(context.obj, settings, context.obj.section(settings, "store"), as_json)

@@ -6,27 +6,21 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-import anyio
 import typer
 from prometheus_client import CollectorRegistry
 
+from armarium.capabilities.store.commands.operation import Operation
 from armarium.capabilities.store.lifespan import build_store, open_resources
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Import, Imported, Skipped, export_files
-from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, printable, say, show_json
-from armarium.foundation.authentication import principals, token_path
-from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import LOCAL, Authenticator, Principal, read_token
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import CoreSettings
 from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
@@ -46,28 +40,17 @@ class _ImportArgs(Args):
     file: str
 
 
-def export_archive(
-    host: CommandHost,
-    settings: CoreSettings,
-    section: StoreSettings,
-    file: Path,
-    project: str,
-    caller: Call,
-    *,
-    as_json: bool,
-) -> None:
+def export_archive(operation: Operation, file: Path, project: str, caller: Call) -> None:
     with _output(file) as out:
 
         async def store_export(call: Call, args: _ExportArgs) -> Json:
             """Write the files of a caller to a tar archive."""
-            tenant = call.principal.apikey_hash
-            return await write_archive(section, settings.state_path(), tenant, args.project, out)
+            async with open_resources(operation.section, operation.state_dir, CollectorRegistry()) as resources:
+                return await export_files(resources.database, call.principal.apikey_hash, args.project, out)
 
         tool = local_tool("store_export", store_export, subject=("project", "file"))
-        arguments = {"project": project, "file": str(file)}
-        run = partial(host.call, "store", tool, arguments, settings=settings, call=caller)
-        done = anyio.run(run, backend_options={"use_uvloop": True})
-    if not as_json:
+        done = operation.call(tool, {"project": project, "file": str(file)}, caller)
+    if not operation.as_json:
         files, size, projects = count(done["files"], "file"), count(done["bytes"], "byte"), done["projects"]
         say(f"{files}, {size}, of {count(projects, 'project')}")
     elif file == STANDARD_STREAM:
@@ -77,45 +60,26 @@ def export_archive(
         show_json(done | {"file": str(file)})
 
 
-def import_archive(
-    host: CommandHost,
-    settings: CoreSettings,
-    section: StoreSettings,
-    file: Path,
-    project: str | None,
-    caller: Call,
-    *,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def import_archive(operation: Operation, file: Path, project: str | None, caller: Call, *, overwrite: bool) -> None:
     """Import a tar archive for a caller; exits with 1 if a member was skipped."""
-    skipped: list[Json] = []
+    section, skipped = operation.section, list[Json]()
 
     def on_skipped(member: Skipped) -> None:
         skipped.append(asdict(member))
-        if not as_json:
+        if not operation.as_json:
             say(f"skipped {printable(member.member)}: {member.reason} ({member.code})")
 
     with _input(file) as source:
 
         async def store_import(call: Call, args: _ImportArgs) -> Json:
             """Import a tar archive for a caller."""
-            imported = await read_archive(
-                section,
-                settings.state_path(),
-                call,
-                source,
-                project=args.project,
-                overwrite=args.overwrite,
-                on_skipped=on_skipped,
-            )
-            return asdict(imported)
+            archive = Import(call, args.project, args.overwrite, section.max_file_bytes, on_skipped)
+            return asdict(await read_archive(archive, source, section, operation.state_dir))
 
         tool = local_tool("store_import", store_import, subject=("project", "file"))
         arguments = {"overwrite": overwrite, "file": str(file)} | ({"project": project} if project else {})
-        run = partial(host.call, "store", tool, arguments, settings=settings, call=caller)
-        done = anyio.run(run, backend_options={"use_uvloop": True})
-    if as_json:
+        done = operation.call(tool, arguments, caller)
+    if operation.as_json:
         show_json(done | {"skipped": skipped})
     else:
         say(f"{count(done['written'], 'file')} written, {done['unchanged']} unchanged, {done['skipped']} skipped")
@@ -125,71 +89,15 @@ def import_archive(
         raise typer.Exit(FAILED)
 
 
-async def write_archive(section: StoreSettings, state_dir: Path, tenant: str, project: str, out: BinaryIO) -> Json:
-    async with open_resources(section, state_dir, CollectorRegistry()) as resources:
-        return await export_files(resources.database, tenant, project, out)
-
-
-async def read_archive(
-    section: StoreSettings,
-    state_dir: Path,
-    call: Call,
-    source: BinaryIO,
-    *,
-    project: str | None,
-    overwrite: bool,
-    on_skipped: Callable[[Skipped], None],
-) -> Imported:
-    """Import a tar archive for a caller; servers and workers index it."""
-    largest = section.max_file_bytes
+async def read_archive(archive: Import, source: BinaryIO, section: StoreSettings, state_dir: Path) -> Imported:
+    """Import a tar archive; servers and workers index it."""
     # A member is one write, whatever its size, and operators are exempt from the rate limit.
-    section = section.model_copy(update={"max_payload_bytes": largest, "rate": _UNLIMITED})
+    section = section.model_copy(update={"max_payload_bytes": section.max_file_bytes, "rate": _UNLIMITED})
     async with (
         open_resources(section, state_dir, CollectorRegistry()) as resources,
         background(resources.wake_up.notify_others),
     ):
-        archive = Import(
-            build_store(resources),
-            resources.database,
-            call,
-            project=project,
-            overwrite=overwrite,
-            max_file_bytes=largest,
-            on_skipped=on_skipped,
-        )
-        return await archive.run(source)
-
-
-def caller_of(settings: CoreSettings, user: str | None, key_file: Path | None) -> Call:
-    """The caller with the key in a file, or with a name in the settings, or the owner of the server's token."""
-    known = principals(settings)
-    if user is not None and key_file is not None:
-        raise Misuse("--user and --key-file exclude each other", hint="a key determines its owner")
-    if key_file is not None:
-        return _owner_of(read_token(key_file), known, settings)
-    if user is None:
-        own_token = token_path(settings)
-        if own_token is not None:
-            return _owner_of(read_token(own_token), known, settings)
-        if settings.security.auth == "none":
-            return Call(known[0])
-        raise Misuse("there are several callers", hint="choose one with --user or --key-file")
-    named = [principal for principal in known if principal.username == user]
-    if not named and user == LOCAL.username:
-        return Call(LOCAL)
-    if not named:
-        raise ConfigError("no caller with this name is configured", hint="see security.keys")
-    if len(named) > 1:
-        raise Misuse("this user has several keys, each with files of its own", hint="choose one with --key-file")
-    return Call(named[0])
-
-
-def _owner_of(key: str, known: list[Principal], settings: CoreSettings) -> Call:
-    open_to_anyone = settings.security.auth == "none"
-    principal = Authenticator(known, open_to_anyone=open_to_anyone).identify(key)
-    if principal is None:
-        raise ConfigError("no caller with this key is configured", hint="see security.keys")
-    return Call(principal, credential=key)
+        return await archive.run(source, build_store(resources), resources.database)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from pathlib import Path
 import anyio
 import typer
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
+from armarium.capabilities.store.commands.operation import Operation
 from armarium.capabilities.store.database.pool import Pool, connect
 from armarium.capabilities.store.index.reindex import (
     QueuedJobs,
@@ -23,10 +24,8 @@ from armarium.capabilities.store.index.reindex import (
 )
 from armarium.capabilities.store.lifespan import database_address, open_resources
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.command_line.host import CommandHost
-from armarium.command_line.output import FAILED, Misuse, count, say, show_json
+from armarium.command_line.output import FAILED, confirm, count, progress_lines, say, show_json
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import CoreSettings
 from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
@@ -38,30 +37,27 @@ class _ReindexArgs(Args):
     wait: bool
 
 
-def reindex(
-    host: CommandHost, settings: CoreSettings, section: StoreSettings, *, yes: bool, wait: bool, as_json: bool
-) -> None:
+def reindex(operation: Operation, *, yes: bool, wait: bool) -> None:
     """Print what reindexing means, ask, and reindex."""
-    operation = Reindex(section, settings.state_path())
-    plan = anyio.run(operation.plan, backend_options={"use_uvloop": True})
+    work = Reindex(operation.section, operation.state_dir)
+    plan = anyio.run(work.plan, backend_options={"use_uvloop": True})
     say(f"The vectors of {count(plan.files, 'file')} of {count(plan.callers, 'caller')} are deleted and created again.")
     if plan.dimensions != plan.wanted_dimensions:
         say(f"They have {plan.dimensions} dimensions now, and {plan.wanted_dimensions} with these settings.")
     say("Until a file has its new vectors, only lexical search finds it.")
-    if section.needs_callers_keys:
+    if operation.section.needs_callers_keys:
         say("Vectors need callers' keys, which only come with a call: each file gets its vectors at its next write.")
     if plan.running:
         say("Servers or workers use the database now; they need these settings, too.")
-    _confirm(yes)
+    if not yes:
+        confirm("Continue?", default=False, outcome="nothing was changed", hint="add --yes")
 
     async def store_reindex(call: Call, args: _ReindexArgs) -> Json:
         """Delete all vectors and queue all files."""
-        return await operation.run(wait=args.wait, on_progress=_progress_lines())
+        return await work.run(wait=args.wait, on_progress=partial(progress_lines(), "indexed"))
 
-    tool = local_tool("store_reindex", store_reindex)
-    run = partial(host.call, "store", tool, {"wait": wait}, settings=settings)
-    done = anyio.run(run, backend_options={"use_uvloop": True})
-    if as_json:
+    done = operation.call(local_tool("store_reindex", store_reindex), {"wait": wait})
+    if operation.as_json:
         show_json({"files": plan.files, "dimensions": plan.wanted_dimensions} | done)
     elif not done["queued"]:
         say("done; nothing is queued")
@@ -97,7 +93,7 @@ class Reindex:
                 return {"queued": queued.jobs, "failed": failed, "complete": True}
         return {"queued": queued.jobs, "failed": 0, "complete": not queued.jobs}
 
-    async def _pool(self, dsn: str) -> Pool:
+    async def _pool(self, dsn: str | SecretStr) -> Pool:
         timeout_s = self.section.database_timeout_ms / 1000
         return await connect(dsn, size=_CONNECTIONS, timeout_s=timeout_s, pooler=self.section.effective_pooler)
 
@@ -113,28 +109,3 @@ class Reindex:
                 left, failed = await reindex_progress(resources.database, queued)
                 on_progress(queued.jobs - left, queued.jobs)
         return failed
-
-
-def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Misuse("there is no terminal to ask at, so nothing was changed", hint="add --yes")
-    try:
-        typer.confirm("Continue?", default=False, abort=True, err=True)
-    except typer.Abort:
-        say("stopped; nothing was changed")
-        raise
-
-
-def _progress_lines() -> Callable[[int, int], None]:
-    """Prints a line for every tenth of the work, at a terminal only."""
-    printed = -1
-
-    def show_progress(done: int, total: int) -> None:
-        nonlocal printed
-        if sys.stderr.isatty() and printed != (tenth := done * 10 // total):
-            printed = tenth
-            say(f"indexed: {done} of {total}")
-
-    return show_progress

@@ -11,20 +11,18 @@ from typing import Any
 import anyio
 from prometheus_client import CollectorRegistry, start_http_server
 
+from armarium.capabilities.store.commands.operation import Operation
 from armarium.capabilities.store.lifespan import open_resources
-from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.output import show_json
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import CoreSettings
 from armarium.foundation.telemetry import log_as_json
 
 _log = logging.getLogger("armarium")
 
 
-def work(
-    settings: CoreSettings, section: StoreSettings, workers: int | None, metrics_port: int | None, *, as_json: bool
-) -> None:
+def work(operation: Operation, workers: int | None, metrics_port: int | None) -> None:
     """Index until Ctrl-C or SIGTERM. Jobs that are not finished then return to the queue."""
+    settings, section = operation.settings, operation.section
     log_as_json(settings.telemetry.log_level)
     if not section.search.enabled:
         raise ConfigError("store.search.enabled is false, so there is nothing to index")
@@ -39,11 +37,11 @@ def work(
     async def until_signal() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
-            async with open_resources(section, settings.state_path(), metrics) as resources:
+            async with open_resources(section, operation.state_dir, metrics) as resources:
                 tasks.start_soon(resources.wake_up.listen)
                 tasks.start_soon(resources.run_workers, facts["workers"])
                 _log.info("indexing", extra=facts)
-                if as_json:
+                if operation.as_json:
                     show_json(facts)
                 await anyio.sleep_forever()
         _log.info("stopped")

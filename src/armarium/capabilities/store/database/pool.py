@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Protocol, cast
 
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+from pydantic import SecretStr
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import Pooler
+from armarium.foundation.file_secrets import revealed
 from armarium.foundation.tasks import background
 
 Row = Mapping[str, Any]
@@ -68,6 +71,7 @@ class Connection(Protocol):
     def terminate(self) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class Pool:
     """At most `size` connections, opened on demand and reused last in, first out.
 
@@ -75,26 +79,20 @@ class Pool:
     connection in a separate task and resets session state, of which we have none outside transactions.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], Awaitable[Connection]],
-        size: int,
-        *,
-        timeout_s: float,
-        begin: str = "BEGIN",
-        pooled: bool = False,
-    ) -> None:
-        self._connect = connect
-        self.size = size
-        self.timeout_s = timeout_s
-        """Timeout for acquiring a connection and for each statement."""
-        self.begin = begin
-        """The statements that begin a transaction."""
-        self.pooled = pooled
-        """Whether a pooler assigns each transaction to another session of the database."""
-        self._slots = anyio.Semaphore(size, fast_acquire=True)
-        self._idle: list[Connection] = []
-        self._in_use: set[Connection] = set()
+    connect: Callable[[], Awaitable[Connection]]
+    size: int
+    _: KW_ONLY
+    timeout_s: float
+    """Timeout for acquiring a connection and for each statement."""
+    begin: str = "BEGIN"
+    """The statements that begin a transaction."""
+    pooled: bool = False
+    """Whether a pooler assigns each transaction to another session of the database."""
+    _idle: list[Connection] = field(default_factory=list[Connection], init=False)
+    _in_use: set[Connection] = field(default_factory=set[Connection], init=False)
+
+    def __post_init__(self) -> None:
+        self._slots = anyio.Semaphore(self.size, fast_acquire=True)
 
     async def acquire(self) -> Connection:
         """Acquire a connection; callers are served in order. Raises `TimeoutError`."""
@@ -114,7 +112,7 @@ class Pool:
     async def _wait_and_acquire(self) -> Connection:
         await self._slots.acquire()
         try:
-            return self._pop_idle() or await self._connect()
+            return self._pop_idle() or await self.connect()
         except BaseException:
             self._slots.release()
             raise
@@ -140,7 +138,7 @@ class Pool:
         """Whether the database answers on a new connection within this time; a refusal counts as an answer."""
         with anyio.move_on_after(timeout_s):
             try:
-                connection = await self._connect()
+                connection = await self.connect()
                 try:
                     await connection.execute("SELECT 1")
                 finally:
@@ -215,10 +213,10 @@ async def _terminate_when_unresponsive(pool: Pool, connection: Connection, every
 
 
 async def connect(
-    dsn: str, *, size: int, timeout_s: float = 600.0, wait_s: float = 0.0, pooler: Pooler = "auto"
+    dsn: str | SecretStr, *, size: int, timeout_s: float = 600.0, wait_s: float = 0.0, pooler: Pooler = "auto"
 ) -> Pool:
     """Open a pool of connections. An unreachable database is retried for `wait_s` seconds. Raises DATABASE_UNAVAILABLE
-    with the reason if that fails."""
+    with the reason if that fails. Each new connection uses the value that the DSN has then."""
     deadline = anyio.current_time() + wait_s
     delay_s = _FIRST_DELAY_S
     while True:
@@ -251,7 +249,7 @@ async def connect(
         delay_s = min(delay_s * 2, _MAX_DELAY_S)
 
 
-async def _pool(dsn: str, size: int, timeout_s: float, pooler: Pooler) -> Pool:
+async def _pool(dsn: str | SecretStr, size: int, timeout_s: float, pooler: Pooler) -> Pool:
     settings = {
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
         "jit": "off",
@@ -259,31 +257,42 @@ async def _pool(dsn: str, size: int, timeout_s: float, pooler: Pooler) -> Pool:
         "statement_timeout": f"{max(1, int(timeout_s * 900))}ms",
     }
     connect_timeout_s = min(_CONNECT_TIMEOUT_S, timeout_s)
-    open_connection = partial(cast(Any, asyncpg).connect, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
+    opened = partial(open_connection, dsn, timeout=connect_timeout_s, command_timeout=timeout_s)
     if pooler == "transaction" or (pooler == "auto" and await is_pooled(dsn, connect_timeout_s)):
         # Sessions are shared: prepared statements and session settings do not survive a transaction.
         begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
-        open_connection = partial(
-            open_connection, statement_cache_size=0, server_settings={"application_name": _APPLICATION}
-        )
-        return Pool(open_connection, size, timeout_s=timeout_s, begin=begin, pooled=True)
-    open_connection = partial(open_connection, server_settings={"application_name": _APPLICATION} | settings)
-    return Pool(open_connection, size, timeout_s=timeout_s)
+        opened = partial(opened, statement_cache_size=0, server_settings={"application_name": _APPLICATION})
+        return Pool(opened, size, timeout_s=timeout_s, begin=begin, pooled=True)
+    opened = partial(opened, server_settings={"application_name": _APPLICATION} | settings)
+    return Pool(opened, size, timeout_s=timeout_s)
 
 
-async def is_pooled(dsn: str, timeout_s: float) -> bool:
+async def open_connection(dsn: str | SecretStr, **options: Any) -> Connection:
+    """Connect to the address that the DSN has now. Raises `ClientConfigurationError`, which counts as an error of the
+    connection, if it is not an address."""
+    try:
+        return await cast(Any, asyncpg).connect(revealed(dsn), **options)
+    except ValueError:
+        # The message may contain a part of the address, and with it the password.
+        raise asyncpg.ClientConfigurationError("store.dsn is not the address of a database") from None
+
+
+async def is_pooled(dsn: str | SecretStr, timeout_s: float) -> bool:
     """Whether the connection goes through a pooler.
 
     PostgreSQL sends the process id of the session when a connection starts. A pooler accepts the connection itself and
     invents a process id, so the two ids differ.
     """
     # Poolers refuse most startup parameters, but accept this one.
-    connection = await cast(Any, asyncpg).connect(
-        dsn,
-        timeout=timeout_s,
-        command_timeout=timeout_s,
-        statement_cache_size=0,
-        server_settings={"application_name": _APPLICATION},
+    connection = cast(
+        Any,
+        await open_connection(
+            dsn,
+            timeout=timeout_s,
+            command_timeout=timeout_s,
+            statement_cache_size=0,
+            server_settings={"application_name": _APPLICATION},
+        ),
     )
     try:
         # In a transaction, because a pooler keeps a transaction on one session.

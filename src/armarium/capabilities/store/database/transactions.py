@@ -87,11 +87,6 @@ class StoreDatabase:
             begin.append("SET LOCAL synchronous_commit = off")
         return self._transaction(*begin)
 
-    async def fetchrow_autocommit(self, statement: str, *arguments: Any) -> Row | None:
-        """Like `fetch_autocommit`, but return the first row or None."""
-        rows = await self.fetch_autocommit(statement, *arguments)
-        return rows[0] if rows else None
-
     async def fetch_autocommit(self, statement: str, *arguments: Any) -> Sequence[Row]:
         """Run one statement that sets the tenant itself, without an explicit transaction: one round trip."""
         if self.pool.pooled:
@@ -134,8 +129,7 @@ class StoreDatabase:
         started = time.perf_counter()
         async with self._turn(scope, started) as lock_timeout_ms:
             waited_s = time.perf_counter() - started
-            row = await self.fetchrow_autocommit(statement, *arguments, lock_key(scope), lock_timeout_ms)
-        assert row is not None, "the statement always gives a row"
+            [row] = await self.fetch_autocommit(statement, *arguments, lock_key(scope), lock_timeout_ms)
         self._on_lock_wait(waited_s + row["waited_s"])
         return row
 
@@ -185,7 +179,8 @@ class StoreDatabase:
     async def _acquire(self) -> Connection:
         try:
             return await self.pool.acquire()
-        except CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, asyncpg.InvalidAuthorizationSpecificationError) as error:
+            # While a password is rotated, the database and the file differ for a moment.
             raise _unavailable(error) from error
 
     async def _roll_back(self, connection: Connection, error: BaseException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import cast
 
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -25,20 +26,12 @@ _MOST = 2**30
 
 async def stat_path(database: StoreDatabase, scope: Scope, path: str) -> Stat:
     """The metadata of a path, or `exists` false."""
-    row = await database.fetchrow_autocommit(_SQL["stat"], *scope, checked_path(path), MAX_FILES_READ)
+    [row] = await database.fetch_autocommit(_SQL["stat"], *scope, checked_path(path), MAX_FILES_READ)
     entry = _entry(path, row)
     if entry is None:
         return {"exists": False, "type": "", "size": 0, "created_at": _NO_TIME, "updated_at": _NO_TIME}
-    found: Stat = {
-        "exists": True,
-        "type": entry["type"],
-        "size": entry["size"],
-        "created_at": entry["created_at"],
-        "updated_at": entry["updated_at"],
-    }
-    if "version" in entry:
-        found["version"] = entry["version"]
-    return found
+    metadata = {name: value for name, value in entry.items() if name not in ("name", "path")}
+    return cast(Stat, {"exists": True} | metadata)
 
 
 async def read_slice(database: StoreDatabase, scope: Scope, path: str, offset: int, length: int) -> Content:
@@ -49,32 +42,43 @@ async def read_slice(database: StoreDatabase, scope: Scope, path: str, offset: i
     start = min(offset, _MOST)
     wanted = _MOST if length < 0 else min(length, _MOST)
     # A few more bytes show whether the end splits a character, and contain the rest of it.
-    where = (*scope, path, start, min(wanted + _MAX_CHARACTER_BYTES, _MOST))
-    row = await database.fetchrow_autocommit(_SQL["read"], *where)
-    if row is None:
+    where = (*scope, path, start, with_whole_characters(wanted))
+    rows = await database.fetch_autocommit(_SQL["read"], *where)
+    if not rows:
         raise NotFound("no file has this path", hint="list the parent directory with file_list", path=path)
+    [row] = rows
     if row["is_directory"]:
         raise IsDirectory("the path is a directory", hint="list it with file_list", path=path)
-    first, last = whole_characters(row["slice"], wanted)
-    start = min(start, row["size"])
+    return content_of(row["slice"], wanted, start, row["size"], row["version"])
+
+
+def with_whole_characters(wanted: int) -> int:
+    """How many bytes to read for the whole characters in `wanted` bytes."""
+    return min(wanted + _MAX_CHARACTER_BYTES, _MOST)
+
+
+def content_of(text: bytes, wanted: int, start: int, size: int, version: int) -> Content:
+    """The complete characters within the first `wanted` bytes that were read at `start`."""
+    first, last = whole_characters(text, wanted)
+    start = min(start, size)
     return {
         # Files written by another program, in an adopted database, may contain invalid UTF-8.
-        "content": row["slice"][first:last].decode("utf-8", "replace"),
+        "content": text[first:last].decode("utf-8", "replace"),
         "content_encoding": "utf-8",
         "offset": start + first,
         "end": start + last,
-        "size": row["size"],
-        "version": row["version"],
+        "size": size,
+        "version": version,
     }
 
 
 async def entry_at(connection: Connection, scope: Scope, path: str) -> Entry | None:
     """The file or directory at a path, or None if the path does not exist."""
-    return _entry(path, await connection.fetchrow(_SQL["stat"], *scope, path, MAX_FILES_READ))
+    [row] = await connection.fetch(_SQL["stat"], *scope, path, MAX_FILES_READ)
+    return _entry(path, row)
 
 
-def _entry(path: str, row: Row | None) -> Entry | None:
-    assert row is not None, "the statement always gives a row"
+def _entry(path: str, row: Row) -> Entry | None:
     if row["size"] is not None:
         return file_entry(path, row)
     return directory_entry(path, row["newest_below"]) if row["newest_below"] else None
@@ -132,8 +136,7 @@ def _kept_version(row: Row) -> KeptVersion:
 
 async def inspect_path(connection: Connection, scope: Scope, path: str) -> Row:
     """The size and version of the file at a path, and whether the path is a directory."""
-    facts = await connection.fetchrow(_SQL["inspect_path"], *scope, path, *below(path))
-    assert facts is not None, "the statement always gives a row"
+    [facts] = await connection.fetch(_SQL["inspect_path"], *scope, path, *below(path))
     return facts
 
 

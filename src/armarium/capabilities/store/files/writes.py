@@ -67,8 +67,7 @@ class FileWriter:
     ) -> Written:
         """Like `write`, in a transaction that holds the project's lock."""
         arguments = (*self._arguments(scope, wanted, credential_ref), lock_key(scope), _NO_WAIT_MS)
-        row = await connection.fetchrow(SQL["write_file"], *arguments)
-        assert row is not None, "the statement always gives a row"
+        [row] = await connection.fetch(SQL["write_file"], *arguments)
         return self._written(row, wanted)
 
     def _arguments(self, scope: Scope, wanted: Write, credential_ref: str | None) -> tuple[Any, ...]:
@@ -88,6 +87,7 @@ class FileWriter:
             settings.history.versions,
             settings.search.enabled,
             credential_ref,
+            settings.max_projects,
         )
 
     def _written(self, row: Row, wanted: Write) -> Written:
@@ -119,9 +119,16 @@ class FileWriter:
                 most = self._settings.max_file_bytes
                 return errors.PayloadTooLarge(f"a file has at most {most} bytes", hint="continue in another file")
             case "project_full":
+                files, others = row["file_bytes"], row["other_bytes"]
                 return errors.QuotaExceeded(
-                    f"a project has at most {self._settings.max_project_bytes} bytes",
-                    hint="delete files, or use another project",
+                    f"a project keeps at most {self._settings.max_project_bytes} bytes; this one has {files} bytes of "
+                    f"files, and {others} of earlier versions, deleted files and requests",
+                    hint="make room with file_purge, delete files and purge them, or use another project",
+                )
+            case "too_many_projects":
+                return errors.QuotaExceeded(
+                    f"a caller has at most {self._settings.max_projects} projects",
+                    hint="use an existing project, or delete the files of one and purge it with file_purge",
                 )
             case unknown:
                 raise AssertionError(f"unknown refusal: {unknown}")
@@ -156,8 +163,7 @@ class FileWriter:
     ) -> Renamed:
         """Move a file or a directory without copying contents, in a transaction that holds the project's lock."""
         source, target = args.from_path, args.to_path
-        facts = await connection.fetchrow(SQL["inspect_move"], *scope, source, target, parents_of(target))
-        assert facts is not None, "the statement always gives a row"
+        [facts] = await connection.fetch(SQL["inspect_move"], *scope, source, target, parents_of(target))
         _check_move(facts, source, target, overwrite=args.overwrite)
         if facts["target_is_file"]:
             # The index job of the rename also removes the index of the replaced file.

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, cast
 
@@ -155,27 +155,41 @@ async def open_credentials(redis_url: SecretStr | None, security: SecuritySettin
 
 def _redis_client(url: SecretStr) -> _RedisClient:
     try:
-        from redis.asyncio import Redis
+        from redis.asyncio import ConnectionPool, Redis
+        from redis.asyncio.connection import parse_url
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
+        from redis.credentials import CredentialProvider
     except ImportError as error:
         raise ConfigError(
             "store.redis_url is set, and the package redis is not installed", hint="pip install 'armarium[store]'"
         ) from error
+
+    class CurrentPassword(CredentialProvider):
+        """User and password in the URL at the time of each connection."""
+
+        def get_credentials(self) -> Any:
+            with suppress(ValueError):
+                current = cast(dict[str, Any], parse_url(url.get_secret_value()))
+                self.known = tuple(current[name] for name in ("username", "password") if name in current) or self.known
+            return self.known
+
+        known: tuple[str, ...] = ()
+
     try:
-        # One immediate retry, for a connection that Redis closed while it was idle. More would only delay the error.
-        client = cast(Any, Redis).from_url(
-            url.get_secret_value(),
-            retry=Retry(NoBackoff(), 1),
-            socket_timeout=_REDIS_TIMEOUT_S,
-            socket_connect_timeout=_REDIS_TIMEOUT_S,
-        )
+        options = cast(dict[str, Any], parse_url(url.get_secret_value()))
     except ValueError:
         # The message may contain the address, and with it a password.
         raise ConfigError(
             "store.redis_url is not a Redis URL", hint="use redis://, rediss:// or unix:// with an address"
         ) from None
-    return cast(_RedisClient, client)
+    options.pop("username", None)
+    if options.pop("password", None) is not None:
+        options["credential_provider"] = CurrentPassword()
+    timeouts = {"socket_timeout": _REDIS_TIMEOUT_S, "socket_connect_timeout": _REDIS_TIMEOUT_S}
+    # One immediate retry, for a connection that Redis closed while it was idle. More would only delay the error.
+    pool = cast(Any, ConnectionPool)(**({"retry": Retry(NoBackoff(), 1)} | timeouts | options))
+    return cast(Any, Redis).from_pool(pool)
 
 
 def _bound_to(scope: Scope, reference: str) -> bytes:

@@ -12,11 +12,12 @@ from typing import Final, Generic, TypeVar
 from armarium.capabilities.store.errors import SearchBackendError
 from armarium.capabilities.store.settings import EmbeddingSettings, RerankSettings
 from armarium.foundation.errors import ConfigError
-from armarium.providers.cohere import CohereReranker, cohere_client
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted import CohereReranker, OpenAIEmbedder
 from armarium.providers.interfaces import Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.providers.openai import OpenAIEmbedder, openai_client
 from armarium.providers.retry import RetryPolicy
+from armarium.providers.vendors import COHERE, OPENAI
 
 MAX_CACHED_CALLERS: Final = 32
 _RERANK_PATH = "/rerank"
@@ -24,10 +25,8 @@ _RERANK_PATH = "/rerank"
 _ONE_TRY: Final = RetryPolicy(max_attempts=1, attempt_timeout_s=20.0, deadline_s=30.0)
 
 
-class KeyMissing(SearchBackendError):
+class KeyMissing(SearchBackendError, retryable=False):
     """The endpoint needs the caller's key, and the call has none. A retry does not help."""
-
-    retryable = False
 
 
 ModelT = TypeVar("ModelT", Embedder, Reranker)
@@ -54,7 +53,7 @@ class StoreModels:
             self.model = hosted.model
             self._embedders = _CallerPool(
                 lambda key: OpenAIEmbedder(
-                    openai_client(hosted.base_url, key, retry_policy=_ONE_TRY),
+                    ProviderClient(OPENAI, key, base_url=hosted.base_url, retry_policy=_ONE_TRY),
                     hosted.model,
                     output_dimension=hosted.dimensions,
                 )
@@ -62,7 +61,9 @@ class StoreModels:
         self._rerankers: _CallerPool[Reranker] | None = None
         if reranker is not None:
             base_url = _rerank_base(reranker.endpoint)
-            self._rerankers = _CallerPool(lambda key: CohereReranker(cohere_client(base_url, key), reranker.model))
+            self._rerankers = _CallerPool(
+                lambda key: CohereReranker(ProviderClient(COHERE, key, base_url=base_url), reranker.model)
+            )
 
     @asynccontextmanager
     async def embedder(self, key: str | None) -> AsyncGenerator[Embedder]:
@@ -118,17 +119,14 @@ class _CallerPool(Generic[ModelT]):
             yield borrowed.model
         finally:
             borrowed.users -= 1
-            await self._close_oldest()
+            idle = [caller for caller, borrowed in self._by_caller.items() if not borrowed.users]
+            for oldest in idle[: max(0, len(self._by_caller) - MAX_CACHED_CALLERS)]:
+                await self._by_caller.pop(oldest).model.aclose()
 
     async def aclose(self) -> None:
         while self._by_caller:
             _, borrowed = self._by_caller.popitem()
             await borrowed.model.aclose()
-
-    async def _close_oldest(self) -> None:
-        idle = [caller for caller, borrowed in self._by_caller.items() if not borrowed.users]
-        for caller in idle[: max(0, len(self._by_caller) - MAX_CACHED_CALLERS)]:
-            await self._by_caller.pop(caller).model.aclose()
 
 
 def _rerank_base(endpoint: str) -> str:

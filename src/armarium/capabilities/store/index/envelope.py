@@ -7,6 +7,7 @@ import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.errors import StoreError
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret
 from armarium.foundation.telemetry import timestamp
 
 _PURPOSE = b"armarium store credential envelope"
@@ -23,14 +25,13 @@ _NONCE_BYTES = 12
 _KEY_BYTES = 32
 
 
-class EnvelopeRejected(StoreError):
+class EnvelopeRejected(StoreError, code="CREDENTIAL_REJECTED"):
     """An envelope is invalid, expired, or bound to other data. The error never contains the key."""
-
-    code = "CREDENTIAL_REJECTED"
 
 
 class Keks:
-    """The key-encryption keys. The largest id encrypts; all of them decrypt, so that keys can be rotated."""
+    """The key-encryption keys. The largest id encrypts; all of them decrypt, so that keys can be rotated. If the file
+    of a key changes, the new key encrypts, and the previous one still decrypts."""
 
     def __init__(self, by_id: Mapping[int, SecretStr]) -> None:
         if not by_id:
@@ -38,9 +39,7 @@ class Keks:
                 "callers' keys must be stored, and there is no key to encrypt them",
                 hint="set store.security.encryption_keks, for example {1: <the output of `openssl rand -hex 32`>}",
             )
-        self._keks = {
-            kek_id: hashlib.sha256(secret.get_secret_value().encode()).digest() for kek_id, secret in by_id.items()
-        }
+        self._keks = dict(by_id)
         self._newest = max(self._keks)
 
     def __repr__(self) -> str:
@@ -53,7 +52,8 @@ class Keks:
         dek_id = secrets.token_bytes(_DEK_ID_BYTES)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         until = timestamp(expires_at.astimezone(UTC))
-        sealed = AESGCM(self._dek(self._newest, dek_id)).encrypt(nonce, secret.encode(), _bound(aad, until))
+        kek = self._keks[self._newest].get_secret_value()
+        sealed = AESGCM(_dek(kek, self._newest, dek_id)).encrypt(nonce, secret.encode(), _bound(aad, until))
         return json.dumps(
             {
                 "kek_id": self._newest,
@@ -84,18 +84,29 @@ class Keks:
             if datetime.fromisoformat(until) <= now:
                 return None
             sealed = b64decode(parts["ciphertext"], validate=True)
-            dek = self._dek(parts["kek_id"], b64decode(parts["dek_id"], validate=True))
-            return AESGCM(dek).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(aad, until)).decode()
-        except (InvalidTag, KeyError, TypeError, ValueError, RecursionError):
-            return None
+            kek_id, dek_id = parts["kek_id"], b64decode(parts["dek_id"], validate=True)
+            for kek in self._decrypting(kek_id):
+                with suppress(InvalidTag):
+                    cipher = AESGCM(_dek(kek, kek_id, dek_id))
+                    return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(aad, until)).decode()
+        except (KeyError, TypeError, ValueError, RecursionError):
+            pass
+        return None
 
-    def _dek(self, kek_id: int, dek_id: bytes) -> bytes:
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    def _decrypting(self, kek_id: int) -> list[str]:
+        secret = self._keks[kek_id]
+        keks = [secret.get_secret_value()]
+        if isinstance(secret, FileSecret) and secret.previous is not None:
+            keks.append(secret.previous)
+        return keks
 
-        kek = self._keks[kek_id]
-        info = _PURPOSE + int(kek_id).to_bytes(2, "big")
-        return HKDF(SHA256(), _KEY_BYTES, salt=dek_id, info=info).derive(kek)
+
+def _dek(kek: str, kek_id: int, dek_id: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = _PURPOSE + int(kek_id).to_bytes(2, "big")
+    return HKDF(SHA256(), _KEY_BYTES, salt=dek_id, info=info).derive(hashlib.sha256(kek.encode()).digest())
 
 
 def _bound(aad: bytes, until: str) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 
 
 class FairSemaphore:
@@ -34,28 +35,27 @@ class FairSemaphore:
         """Wait for a slot, and hold it for the duration of the block. Raises the `refusal` after the timeout."""
         if self._queues or self._held[tenant] >= self.each or self._held.total() >= self.total:
             with anyio.move_on_after(timeout_s) as waiting:
-                await self._wait_for_slot(tenant)
+                granted = anyio.Event()
+                self._queues.setdefault(tenant, deque()).append(granted)
+                self._grant_next()
+                try:
+                    await granted.wait()
+                except BaseException:
+                    if granted.is_set():
+                        self._release(tenant)
+                    else:
+                        self._forget(tenant, granted)
+                    raise
             if waiting.cancelled_caught:
                 raise refusal or TimeoutError
         else:
             self._held[tenant] += 1
         try:
+            # Without it a cancelled task would start its block, and run until the first checkpoint in it.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             yield
         finally:
             self._release(tenant)
-
-    async def _wait_for_slot(self, tenant: str) -> None:
-        granted = anyio.Event()
-        self._queues.setdefault(tenant, deque()).append(granted)
-        self._grant_next()
-        try:
-            await granted.wait()
-        except BaseException:
-            if granted.is_set():
-                self._release(tenant)
-            else:
-                self._forget(tenant, granted)
-            raise
 
     def _release(self, tenant: str) -> None:
         self._held[tenant] -= 1

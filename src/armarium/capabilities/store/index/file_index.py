@@ -12,16 +12,22 @@ import orjson
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy
-from armarium.capabilities.store.index.chunker import CHUNKER, ByteChunk, split_chunks
+from armarium.capabilities.store.index.chunker import (
+    CHUNKER,
+    TOKENIZER,
+    ByteChunk,
+    ChunkTerms,
+    chunk_terms,
+    split_chunks,
+)
 from armarium.capabilities.store.index.embedders import StoreModels
-from armarium.capabilities.store.index.moved_paths import follow_rename
-from armarium.capabilities.store.index.terms import TOKENIZER, ChunkTerms, chunk_terms
 from armarium.capabilities.store.model import Scope
+from armarium.capabilities.store.validation import below, exactly
 from armarium.foundation.sql import queries
 
 _SQL = queries("armarium.capabilities.store.database.sql", "index.sql")
 
-_ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 500
 _ATTEMPTS = 4
 
 _ChunkKey = tuple[int, int, int, str]
@@ -138,9 +144,31 @@ class FileIndex:
             await connection.execute(_SQL["delete_chunks_of_deleted"], *scope, path)
 
     async def follow(self, scope: Scope, path: str, credential_ref: str | None) -> int:
-        """Update the index after a rename to a path. Returns the number of files queued for indexing."""
+        """Update the index after a rename of a file or a directory to a path. Returns the number of files queued.
+
+        Files whose current version is completely indexed stay indexed. The others are queued with the reference to the
+        caller's key. Idempotent, so it can be repeated after an interruption.
+        """
         await self.forget(scope, path)
-        return await follow_rename(self._database, scope, path, credential_ref, complete=self._complete)
+        queued = 0
+        for first, end in (exactly(path), below(path)):
+            async with self._database.write_transaction(scope.apikey_hash) as connection:
+                moved = (*scope, first, end, credential_ref, self._complete)
+                queued += await connection.fetchval(_SQL["queue_moved"], *moved)
+            await self._correct_paths(scope, first, end)
+        return queued
+
+    async def _correct_paths(self, scope: Scope, first: str, end: str) -> None:
+        tenant = scope.apikey_hash
+        while True:
+            async with self._database.write_transaction(tenant) as connection:
+                files = await connection.fetch(_SQL["moved_files"], *scope, first, end, ROWS_AT_ONCE)
+                ids = [file["id"] for file in files]
+                await connection.execute(_SQL["lock_moved"], tenant, ids)
+                await connection.execute(_SQL["follow_moved"], tenant, ids)
+            if len(files) < ROWS_AT_ONCE:
+                return
+            _, first = exactly(files[-1]["path"])
 
     async def _read(self, scope: Scope, path: str) -> _FileChanges | TermsWritten:
         """Compare a file with its index. Returns the changes to write, or the result if there are none. Removes the
@@ -206,8 +234,8 @@ class FileIndex:
             moved = [chunk_id for chunk_id, row in staying.items() if row["file_path"] != path]
             if moved:
                 await connection.execute(_SQL["move_chunks"], tenant, moved, path)
-            for start in range(0, len(changes.added), _ROWS_AT_ONCE):
-                added = changes.added[start : start + _ROWS_AT_ONCE]
+            for start in range(0, len(changes.added), ROWS_AT_ONCE):
+                added = changes.added[start : start + ROWS_AT_ONCE]
                 await self._add(connection, scope, path, changes.file_id, added, vectors)
             embedded = changes.staying_embedded and all(chunk.content_hash in vectors for chunk in changes.added)
             if embedded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 
 import anyio
 
@@ -36,34 +36,28 @@ class Purged:
     requests: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Maintenance:
     """Purges in small transactions. Only one process does so at a time; the others skip it."""
 
-    def __init__(
-        self,
-        database: StoreDatabase,
-        *,
-        delete_retention_days: float,
-        history_days: float,
-        queue_unindexed: bool = False,
-        interval_s: float = 60.0,
-        batch: int = 500,
-    ) -> None:
-        self._database = database
-        self._queue_unindexed = queue_unindexed
-        self._interval_s = interval_s
-        self._batch = batch
-        self._deleted_since_s = delete_retention_days * _DAY_S + _RECENT_S
-        self._delete_retention_s = delete_retention_days * _DAY_S
-        self._history_s = history_days * _DAY_S
+    database: StoreDatabase
+    _: KW_ONLY
+    delete_retention_days: float
+    history_days: float
+    queues_unindexed: bool = False
+    """Whether files that were never indexed are queued at the start."""
+    interval_s: float = 60.0
+    batch: int = 500
+    _swept_deleted: bool = field(default=False, init=False)
+    """Whether the index of all deleted files was removed; later only that of recently deleted ones is."""
 
     async def run(self) -> None:
         """Purge about once per interval, until cancelled. First, once, queue files that were never indexed."""
-        queued_unindexed = not self._queue_unindexed
+        queued_unindexed = not self.queues_unindexed
         while True:
             queued_unindexed = queued_unindexed or await self._try_queue_unindexed()
             # Random, so that servers started together do not purge at the same time.
-            await anyio.sleep(self._interval_s * random.uniform(0.5, 1.5))  # noqa: S311 only spreads the load
+            await anyio.sleep(self.interval_s * random.uniform(0.5, 1.5))  # noqa: S311 only spreads the load
             try:
                 purged = await self.run_once()
             except RECOVERABLE_ERRORS as error:
@@ -75,23 +69,21 @@ class Maintenance:
     async def queue_unindexed(self) -> int:
         """Queue the files whose current version is not indexed and that have no open job. Returns their number. Servers
         that start together take turns, so that no file is queued twice."""
-        async with self._database.read_transaction(ALL_TENANTS) as connection:
+        async with self.database.read_transaction(ALL_TENANTS) as connection:
             last: int = await connection.fetchval(_SQL["last_file"], ALL_TENANTS)
         queued = 0
-        for first in range(1, last + 1, self._batch):
-            async with self._database.write_transaction(ALL_TENANTS) as connection:
+        for first in range(1, last + 1, self.batch):
+            async with self.database.write_transaction(ALL_TENANTS) as connection:
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_QUEUE_LOCK})")
-                queued += await connection.fetchval(
-                    _SQL["queue_unindexed"], ALL_TENANTS, first, first + self._batch - 1
-                )
+                queued += await connection.fetchval(_SQL["queue_unindexed"], ALL_TENANTS, first, first + self.batch - 1)
         return queued
 
     async def run_once(self) -> Purged:
         """Purge everything that has expired."""
         await self._delete_indexed_of_deleted()
         return Purged(
-            files=await self._purge("files", self._delete_retention_s),
-            versions=await self._purge("versions", self._history_s),
+            files=await self._purge("files", self.delete_retention_days * _DAY_S),
+            versions=await self._purge("versions", self.history_days * _DAY_S),
             jobs=await self._purge("done_jobs", _DONE_JOBS_KEPT_S)
             + await self._purge("failed_jobs", _FAILED_JOBS_KEPT_S),
             requests=await self._purge("requests", _REQUESTS_KEPT_S),
@@ -113,19 +105,20 @@ class Maintenance:
         The BM25 statistics of a project must not count deleted files. Checking each file in every search would double
         the time of a search.
         """
-        async with self._database.write_transaction(ALL_TENANTS) as connection:
+        async with self.database.write_transaction(ALL_TENANTS) as connection:
             if not await connection.fetchval(_TRY_LOCK, _LOCK):
                 return
-            await connection.execute(_SQL["delete_indexed_of_deleted"], ALL_TENANTS, self._deleted_since_s)
-        self._deleted_since_s = _RECENT_S
+            since_s = _RECENT_S + (0.0 if self._swept_deleted else self.delete_retention_days * _DAY_S)
+            await connection.execute(_SQL["delete_indexed_of_deleted"], ALL_TENANTS, since_s)
+        self._swept_deleted = True
 
     async def _purge(self, kind: str, kept_s: float) -> int:
         gone = 0
         while True:
-            async with self._database.write_transaction(ALL_TENANTS) as connection:
+            async with self.database.write_transaction(ALL_TENANTS) as connection:
                 if not await connection.fetchval(_TRY_LOCK, _LOCK):
                     return gone
-                batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, self._batch)
+                batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, self.batch)
             gone += batch
-            if batch < self._batch:
+            if batch < self.batch:
                 return gone

@@ -6,8 +6,8 @@ import itertools
 import os
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from armarium.capabilities.store.database.pool import Row
@@ -55,6 +55,7 @@ class Depth:
     failed: int
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """Claims jobs of all tenants, who take turns. Any number of workers may share it: in each stage, at most one worker
     has a path at a time.
@@ -63,26 +64,20 @@ class Outbox:
     `retry_max` retries. `recover` returns a job to the queue if its worker has not renewed the lease for `lease_s`.
     """
 
-    def __init__(
-        self,
-        database: StoreDatabase,
-        *,
-        lease_s: float,
-        retry_max: int,
-        retry_backoff_s: float,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self._database = database
-        self.lease_s = lease_s
-        """How long a claim is valid unless it is renewed."""
-        self._retry_max = retry_max
-        self._retry_backoff_s = retry_backoff_s
-        self._jitter = jitter
-        self._worker = f"{os.getpid()}-{secrets.token_hex(6)}"
-        self._claims = itertools.count(1)
-        # The tenant whose turn was last. The first is random, so that processes started together begin with different
-        # tenants.
-        self._turns: dict[Stage, str] = {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}
+    database: StoreDatabase
+    _: KW_ONLY
+    lease_s: float
+    """How long a claim is valid unless it is renewed."""
+    retry_max: int
+    retry_backoff_s: float
+    jitter: Callable[[], float] = random.random
+    _worker: str = field(default_factory=lambda: f"{os.getpid()}-{secrets.token_hex(6)}", init=False)
+    _claims: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _turns: dict[Stage, str] = field(
+        default_factory=lambda: {"words": secrets.token_hex(32), "vectors": secrets.token_hex(32)}, init=False
+    )
+    """The tenant whose turn was last. The first is random, so that processes started together begin with different
+    tenants."""
 
     async def claim(
         self, stage: Stage, batch: int, *, skip: Collection[str] = ()
@@ -96,7 +91,7 @@ class Outbox:
         claim = f"{self._worker}-{next(self._claims)}"
         after = self._turns[stage]
         how = (stage, batch, claim, self.lease_s, after, list(skip))
-        rows = await self._database.fetch_autocommit(_SQL["claim"], *how)
+        rows = await self.database.fetch_autocommit(_SQL["claim"], *how)
         if rows[0]["id"] is None:
             return [], rows[0]["next_due_s"]
         jobs = _in_turn(_newest_of_each_path(rows, stage, claim), after)
@@ -105,44 +100,44 @@ class Outbox:
 
     async def renew(self, jobs: Sequence[IndexJob]) -> set[IndexJob]:
         """Renew the leases. Returns the jobs whose lease this worker still holds."""
-        rows = await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self.lease_s)
+        rows = await self.database.fetch_in_transaction(ALL_TENANTS, _SQL["renew"], *_proofs(jobs), self.lease_s)
         ours = {(row["id"], row["worker"]) for row in rows}
         return {job for job in jobs if (job.id, job.claim) in ours}
 
     async def done(self, job: IndexJob) -> float | None:
         """Mark a job as done. Returns the seconds since the change that caused it, or None if the lease was lost."""
         tenant = job.scope.apikey_hash
-        rows = await self._database.fetch_in_transaction(tenant, _SQL["done"], tenant, job.id, job.claim)
+        rows = await self.database.fetch_in_transaction(tenant, _SQL["done"], tenant, job.id, job.claim)
         return rows[0]["lag_s"] if rows else None
 
     async def advance(self, job: IndexJob) -> bool:
         """Move a job to the stage `vectors`, with its retry count reset. Returns False if the lease was lost."""
         tenant = job.scope.apikey_hash
         how = (tenant, job.id, job.claim, list(job.superseded))
-        return bool(await self._database.fetch_in_transaction(tenant, _SQL["advance"], *how))
+        return bool(await self.database.fetch_in_transaction(tenant, _SQL["advance"], *how))
 
     async def retry(
         self, job: IndexJob, error_code: str, *, not_before_s: float = 0.0, permanent: bool = False
     ) -> Outcome:
         """Retry the job later, or mark it as failed after the last retry, or at once if the error is `permanent`."""
         # Half of the delay is random, so that jobs that failed together are not retried together.
-        wait_s = min(self._retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self._jitter() / 2)
-        tenant, retry_max = job.scope.apikey_hash, 0 if permanent else self._retry_max
+        wait_s = min(self.retry_backoff_s * 2.0**job.retry_count, _LONGEST_BACKOFF_S) * (0.5 + self.jitter() / 2)
+        tenant, retry_max = job.scope.apikey_hash, 0 if permanent else self.retry_max
         how = (job.id, job.claim, error_code, retry_max, max(wait_s, not_before_s))
-        rows = await self._database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
+        rows = await self.database.fetch_in_transaction(tenant, _SQL["reschedule"], tenant, *how)
         return rows[0]["status"] if rows else "lost"
 
     async def release(self, jobs: Sequence[IndexJob]) -> None:
         """Return unfinished jobs to the queue; other workers can claim them at once."""
-        await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
+        await self.database.fetch_in_transaction(ALL_TENANTS, _SQL["release"], *_proofs(jobs))
 
     async def recover(self) -> int:
         """Return jobs with expired leases to the queue. Returns their number."""
-        return len(await self._database.fetch_in_transaction(ALL_TENANTS, _SQL["recover"], self._retry_max))
+        return len(await self.database.fetch_in_transaction(ALL_TENANTS, _SQL["recover"], self.retry_max))
 
     async def depth(self, tenant: str = ALL_TENANTS) -> Depth:
         """The length of the queue, of all tenants or of one."""
-        rows = await self._database.fetch_in_transaction(tenant, _SQL["depth"], tenant)
+        rows = await self.database.fetch_in_transaction(tenant, _SQL["depth"], tenant)
         jobs = {row["status"]: row["jobs"] for row in rows}
         return Depth(jobs.get("pending", 0), jobs.get("processing", 0), jobs.get("failed", 0))
 
@@ -151,7 +146,7 @@ class Outbox:
         if not job.references:
             return []
         where = (*job.scope, list(job.references))
-        rows = await self._database.fetch_in_transaction(job.scope.apikey_hash, _SQL["references_in_use"], *where)
+        rows = await self.database.fetch_in_transaction(job.scope.apikey_hash, _SQL["references_in_use"], *where)
         in_use = {row["credential_ref"] for row in rows}
         return [reference for reference in job.references if reference not in in_use]
 

@@ -69,8 +69,7 @@ async def plan_reindex(pool: Pool, *, dimensions: int) -> ReindexPlan:
             raise DatabaseUnavailable(
                 "the database contains no store, so there is nothing to index", hint="start a server first"
             )
-        there = await connection.fetchrow(_SQL["count_files"], ALL_TENANTS, timeout=LONGEST_S)
-        assert there is not None, "the statement always gives a row"
+        [there] = await connection.fetch(_SQL["count_files"], ALL_TENANTS, timeout=LONGEST_S)
         made_for = await index_dimensions(connection)
         return ReindexPlan(there["files"], there["callers"], made_for, dimensions, await _running(connection))
 
@@ -99,8 +98,7 @@ async def begin_reindex(pool: Pool, *, dimensions: int, queue: bool) -> QueuedJo
         await connection.execute(_SQL["reset_made_with"], ALL_TENANTS, timeout=LONGEST_S)
         if not queue:
             return QueuedJobs()
-        queued = await connection.fetchrow(_SQL["queue_all_files"], ALL_TENANTS, timeout=LONGEST_S)
-        assert queued is not None, "the statement always gives a row"
+        [queued] = await connection.fetch(_SQL["queue_all_files"], ALL_TENANTS, timeout=LONGEST_S)
         return QueuedJobs(queued["jobs"], queued["first"], queued["last"])
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from typing import Any, cast
 
 import anyio
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] it has none
+from pydantic import SecretStr
 
-from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection
+from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection, open_connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
 
 CHANNEL = "mcp_file_index_jobs"
@@ -45,7 +45,7 @@ class SharedWakeUp(WakeUp):
     """Wakes the workers of all processes after a committed change. Workers also poll, so a lost one is harmless. NOTIFY
     is sent after the commit, not in the transaction, where it would serialise commits."""
 
-    def __init__(self, database: StoreDatabase, dsn: str) -> None:
+    def __init__(self, database: StoreDatabase, dsn: str | SecretStr) -> None:
         super().__init__()
         self._database = database
         self._dsn = dsn
@@ -80,7 +80,7 @@ class SharedWakeUp(WakeUp):
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                connection: Connection = await cast(Any, asyncpg).connect(
+                connection = await open_connection(
                     self._dsn, timeout=_TIMEOUT_S, server_settings={"application_name": LISTENER}
                 )
                 try:

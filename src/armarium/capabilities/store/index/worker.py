@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 
@@ -16,8 +18,7 @@ from armarium.capabilities.store.errors import StoreError
 from armarium.capabilities.store.index.credentials import Credentials
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox
-from armarium.capabilities.store.index.stages import Claim, Next, StageQueue
+from armarium.capabilities.store.index.outbox import Depth, IndexJob, Outbox, Stage
 from armarium.capabilities.store.index.wake_up import SharedWakeUp, WakeUp
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded
 from armarium.providers.errors import ProviderError
@@ -37,15 +38,14 @@ _MIN_WAIT_S = 0.01
 _CLAIM_INTERVAL_S = 0.02
 # While claimed jobs wait for a slot, jobs of other tenants are still claimed, at this interval and up to a limit.
 _OTHER_TENANTS_INTERVAL_S = 0.1
+_MAX_CLAIMED_BATCHES = 3
 _RENEWALS_PER_LEASE = 3
 
 _log = logging.getLogger(__name__)
 
 
-class CredentialMissing(StoreError):
+class CredentialMissing(StoreError, code="CREDENTIAL_MISSING", retryable=True):
     """The stored key of the caller has expired. No other key is ever used instead."""
-
-    code, retryable = "CREDENTIAL_MISSING", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,44 @@ class Observers:
     """Time from a change until lexical search finds it."""
     depth: Callable[[Depth], None] = lambda _: None
     """Length of the queue, reported periodically."""
+
+
+Next = Literal["finish", "next stage", "continue later"]
+"""What follows after a job ran: it is finished, it enters the next stage, or it continues in another turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The state of a claimed job."""
+
+    since: float = field(default_factory=time.perf_counter)
+    work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Cancelled when the lease is lost, because another worker may have the path then."""
+
+    @property
+    def age_s(self) -> float:
+        return time.perf_counter() - self.since
+
+
+@dataclass(frozen=True, slots=True)
+class StageQueue:
+    """The claimed jobs of one stage, and how they run."""
+
+    stage: Stage
+    do: Callable[[IndexJob, Claim], Awaitable[Next]]
+    """Runs a job and returns what follows."""
+    slots: FairSemaphore
+    """Slots for running jobs, shared fairly by tenants."""
+    batch: int
+    """How many jobs to claim together if none waits for a slot, so that the next ones are ready."""
+    wake_up: WakeUp
+    """Wakes the task that claims jobs for this stage."""
+    claimed: dict[IndexJob, Claim] = field(default_factory=dict[IndexJob, Claim])
+
+    @property
+    def full(self) -> bool:
+        """Whether no more jobs may be claimed, for any tenant."""
+        return len(self.claimed) >= max(self.batch, self.slots.total) * _MAX_CLAIMED_BATCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +135,10 @@ class WorkerPool:
                 for queue in self.stages:
                     tasks.start_soon(self._claim_jobs, queue, poll_s)
         finally:
-            await self._release_unfinished()
+            message = "releasing unfinished jobs failed; their leases expire"
+            with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True), _failure_logged(message):
+                if unfinished := list(self._claimed()):
+                    await self.outbox.release(unfinished)
 
     async def _claim_jobs(self, queue: StageQueue, poll_s: float) -> None:
         for_others_at = -math.inf
@@ -105,14 +146,14 @@ class WorkerPool:
             while True:
                 next_wake_up = queue.wake_up.next_wake_up()
                 others: set[str] = set()
-                if queue.has_waiting:
+                if len(queue.claimed) > queue.slots.each:
                     # Every finished job is a wake-up.
                     delay_s = for_others_at + _OTHER_TENANTS_INTERVAL_S - anyio.current_time()
                     if queue.full or delay_s > 0:
                         with anyio.move_on_after(math.inf if queue.full else delay_s):
                             await next_wake_up.wait()
                         continue
-                    others, for_others_at = queue.tenants(), anyio.current_time()
+                    others, for_others_at = {job.scope.apikey_hash for job in queue.claimed}, anyio.current_time()
                 try:
                     # Shielded: a cancelled claim would leave jobs claimed by nobody until their lease expires.
                     with anyio.fail_after(_CLAIM_TIMEOUT_S, shield=True):
@@ -236,12 +277,6 @@ class WorkerPool:
                         queue.wake_up.wake()
                 self.observers.depth(await self.outbox.depth())
             await anyio.sleep(min(poll_s, self.outbox.lease_s / _RENEWALS_PER_LEASE))
-
-    async def _release_unfinished(self) -> None:
-        if unfinished := list(self._claimed()):
-            message = "releasing unfinished jobs failed; their leases expire"
-            with anyio.move_on_after(_RELEASE_TIMEOUT_S, shield=True), _failure_logged(message):
-                await self.outbox.release(unfinished)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from armarium.foundation.files.beneath import closed_after
 ROLE = "armarium"
 DATABASE = "armarium"
 
+START_TIMEOUT_S = 120.0
+
 _SUPERUSER = "postgres"
 _UNFINISHED = "data.new-"
 _TIMEOUT_S = 300.0

@@ -10,7 +10,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -123,14 +123,11 @@ def data_directory(configured: str | None, state_dir: Path) -> Path:
     return Path(os.path.abspath(os.path.expanduser(configured) if configured else state_dir / "postgres"))
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """A file lock, held through an open descriptor until the last process that inherited it ends."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-
-    def __enter__(self) -> Lock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the descriptor. The lock stays if a child has inherited it."""

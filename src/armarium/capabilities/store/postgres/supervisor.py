@@ -20,6 +20,7 @@ from typing import Any
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.account import adopt_orphans, die_with_parent, leave_root
 from armarium.capabilities.store.postgres.cluster import (
+    START_TIMEOUT_S,
     create_cluster,
     environment,
     forget_running,
@@ -44,12 +45,11 @@ _RUNS_WELL_AFTER_S = 60.0
 
 
 class Supervisor:
-    def __init__(self, home: Home, binaries: Path, socket_directory: Path, *, start_timeout_s: float) -> None:
+    def __init__(self, home: Home, binaries: Path, socket_directory: Path) -> None:
         self._home = home
         self._command = server_command(home, binaries, socket_directory)
         self._binaries = binaries
         self._socket_directory = socket_directory
-        self._start_timeout_s = start_timeout_s
         self._server: subprocess.Popen[bytes] | None = None
         self._log_begin = 0
         self._stop_requested_at: float | None = None
@@ -60,7 +60,7 @@ class Supervisor:
     def start(self) -> None:
         """Create the cluster if needed, start the server, and wait until it is ready. Raises if it fails."""
         self._listen_to_signals()
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         remove_unfinished(self._home)
         if not self._home.data.exists():
             create_cluster(self._home, self._binaries)
@@ -79,7 +79,7 @@ class Supervisor:
                 break
             restarts, began = restarts + 1, time.monotonic()
             try:
-                self._run_server(began + self._start_timeout_s)
+                self._run_server(began + START_TIMEOUT_S)
             except DatabaseUnavailable:
                 self._rest(pause)
                 pause *= 2
@@ -209,7 +209,7 @@ def main() -> int:
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        supervisor = Supervisor(Home(root), binaries, socket_directory, start_timeout_s=float(sys.argv[6]))
+        supervisor = Supervisor(Home(root), binaries, socket_directory)
         leave_root((root, socket_directory), binaries)
         adopt_orphans()
         try:

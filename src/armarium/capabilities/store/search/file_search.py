@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 import anyio
@@ -14,65 +14,55 @@ import orjson
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy, SearchBackendError
+from armarium.capabilities.store.index.chunker import query_terms
 from armarium.capabilities.store.index.embedders import StoreModels
-from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Chunks
 from armarium.capabilities.store.search.limits import CallerCircuitBreakers, SearchAdmission, SearchesBusy
 from armarium.capabilities.store.search.queries import Candidate, ChunkQueries, ScoredChunks, Scores, SearchExtent
 from armarium.capabilities.store.settings import SearchSettings
 from armarium.providers.errors import ProviderError
-from armarium.retrieval.search.rerank import reorder
+from armarium.retrieval.search.hit_order import reorder
 
 LEXICAL_ONLY: Final = "the query could not be embedded in time, so these chunks were found by words alone"
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class FileSearch:
     """Searches indexed files. Returns a chunk only if its file exists and still contains its text."""
 
-    def __init__(
-        self,
-        database: StoreDatabase,
-        models: StoreModels,
-        settings: SearchSettings,
-        *,
-        statements: int = 4,
-        narrow: float = 0.25,
-        on_rerank_failure: Callable[[], None] = lambda: None,
-        now: Callable[[], float] = anyio.current_time,
-    ) -> None:
-        self._database = database
-        self._models = models
-        self._settings = settings
-        self._narrow = narrow
-        self._admission = SearchAdmission(settings, statements=statements)
-        self._on_rerank_failure = on_rerank_failure
-        self._embedding = CallerCircuitBreakers(now)
-        self._reranking = CallerCircuitBreakers(now)
+    database: StoreDatabase
+    models: StoreModels
+    settings: SearchSettings
+    _: KW_ONLY
+    statements: int = 4
+    narrow: float = 0.25
+    on_rerank_failure: Callable[[], None] = lambda: None
+    now: Callable[[], float] = anyio.current_time
+
+    def __post_init__(self) -> None:
+        self._admission = SearchAdmission(self.settings, statements=self.statements)
+        self._embedding = CallerCircuitBreakers(self.now)
+        self._reranking = CallerCircuitBreakers(self.now)
 
     async def search(
-        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+        self,
+        tenant: str,
+        project: str,
+        query: str,
+        path_prefix: str,
+        limit: int,
+        key: str | None,
+        hidden: Sequence[str] = (),
     ) -> Chunks:
-        """The best chunks for a query, best first; project "*" means all projects of the tenant.
+        """The best chunks for a query, best first; project "*" means all projects of the tenant, without those that
+        match a regular expression in `hidden`.
 
         If the query cannot be embedded in time, only the lexical search runs. If the query has no terms either, or if
         the database fails, raises SEARCH_BACKEND_ERROR.
-        """
-        try:
-            async with self._admission.search(tenant):
-                return await self._searched(tenant, project, query, path_prefix, limit, key)
-        except SearchesBusy:
-            raise
-        except (asyncpg.PostgresError, ResourceBusy) as error:
-            raise SearchBackendError(
-                "the search failed in the database", hint="try again in a moment", private={"error": str(error)}
-            ) from error
 
-    async def _searched(
-        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
-    ) -> Chunks:
-        """Search in two transactions, because each costs two round trips more. The first one measures the extent and
+        There are two transactions, because each costs two round trips more. The first one measures the extent and
         searches by words. Meanwhile the query is embedded; the second one searches by vectors and reads the chunks.
         """
         extent: SearchExtent | None = None
@@ -84,11 +74,11 @@ class FileSearch:
         async def search_by_words() -> None:
             nonlocal extent, terms, lexical
             async with self._transaction(tenant) as chunks:
-                extent = await chunks.extent(project, path_prefix)
+                extent = await chunks.extent(project, path_prefix, hidden)
                 terms = query_terms(query, extent.languages) if extent else ()
                 extent_known.set()
                 if extent and terms:
-                    lexical = await chunks.with_terms(extent, terms, self._settings.bm25_candidates)
+                    lexical = await chunks.with_terms(extent, terms, self.settings.bm25_candidates)
             lexical_done.set()
 
         async def search_by_vector() -> None:
@@ -100,13 +90,13 @@ class FileSearch:
             semantic: ScoredChunks | None = None
             async with self._transaction(tenant) as chunks:
                 if vector is not None:
-                    semantic = await chunks.nearest(extent, vector, self._settings.vector_candidates)
+                    semantic = await chunks.nearest(extent, vector, self.settings.vector_candidates)
                 await lexical_done.wait()
                 candidates = await chunks.current([semantic or ScoredChunks(), lexical], extent.paths)
                 best = self._fused(candidates, semantic or ScoredChunks(), lexical)
-                if not self._models.reranks(key):
+                if not self.models.reranks(key):
                     await chunks.record_served(best[:limit])
-            if self._models.reranks(key):
+            if self.models.reranks(key):
                 best = await self._reranked(tenant, query, best, key)
                 async with self._transaction(tenant) as chunks:
                     await chunks.record_served(best[:limit])
@@ -114,8 +104,22 @@ class FileSearch:
             if semantic is None:
                 result["notice"] = LEXICAL_ONLY
 
-        await _run_both(search_by_words, search_by_vector)
+        async with self._admitted(tenant):
+            await _run_both(search_by_words, search_by_vector)
         return result
+
+    @asynccontextmanager
+    async def _admitted(self, tenant: str) -> AsyncGenerator[None]:
+        """A slot for a search of the tenant. Raises SEARCH_BACKEND_ERROR if the database fails."""
+        try:
+            async with self._admission.search(tenant):
+                yield
+        except SearchesBusy:
+            raise
+        except (asyncpg.PostgresError, ResourceBusy) as error:
+            raise SearchBackendError(
+                "the search failed in the database", hint="try again in a moment", private={"error": str(error)}
+            ) from error
 
     @asynccontextmanager
     async def _transaction(self, tenant: str) -> AsyncGenerator[ChunkQueries]:
@@ -123,9 +127,9 @@ class FileSearch:
         harmless, and a search does not wait for the disk."""
         async with (
             self._admission.statement(tenant),
-            self._database.write_transaction(tenant, durable=False) as connection,
+            self.database.write_transaction(tenant, durable=False) as connection,
         ):
-            yield ChunkQueries(connection, tenant, self._models.model, self._narrow)
+            yield ChunkQueries(connection, tenant, self.models.model, self.narrow)
 
     async def _embedded(self, tenant: str, query: str, key: str | None, *, required: bool) -> str | None:
         """The vector of the query, in the text format of pgvector. If it cannot be computed in time, raises
@@ -135,8 +139,8 @@ class FileSearch:
                 if not attempt.admitted:
                     raise SearchBackendError("the circuit breaker of the embedder is open")
                 try:
-                    with anyio.fail_after(self._settings.embed_timeout_ms / 1000):
-                        async with self._models.embedder(key) as embedder:
+                    with anyio.fail_after(self.settings.embed_timeout_ms / 1000):
+                        async with self.models.embedder(key) as embedder:
                             vector = await embedder.embed_query(query)
                 except TimeoutError:
                     attempt.failed = True
@@ -161,8 +165,8 @@ class FileSearch:
         scores = fused_scores(
             semantic.among(ids),
             lexical.among(ids),
-            semantic_weight=self._settings.fallback.semantic_weight,
-            lexical_weight=self._settings.fallback.lexical_weight,
+            semantic_weight=self.settings.fallback.semantic_weight,
+            lexical_weight=self.settings.fallback.lexical_weight,
             without_vector={candidate.chunk_id for candidate in candidates if not candidate.embedded},
         )
         scored = [_with_score(candidate, scores[candidate.chunk_id]) for candidate in candidates]
@@ -173,18 +177,18 @@ class FileSearch:
             return ranked
         order = None
         try:
-            async with self._models.reranker(key) as reranker:
+            async with self.models.reranker(key) as reranker:
                 with self._reranking.attempt(tenant) as attempt:
                     if attempt.admitted:
                         texts = [candidate.chunk["chunk_content"] for candidate in ranked]
-                        timeout_s = self._settings.rerank.timeout_ms / 1000
+                        timeout_s = self.settings.rerank.timeout_ms / 1000
                         order = await reorder(reranker, query, texts, most=len(texts), timeout_s=timeout_s)
                         attempt.failed = not order.scores
         except ProviderError:
             # The key cannot be sent in a header.
             order = None
         if order is None or not order.scores:
-            self._on_rerank_failure()
+            self.on_rerank_failure()
             return ranked
         lowest = min(order.scores.values())
         # Chunks that the reranker left out come last, so their score must not exceed the lowest one.

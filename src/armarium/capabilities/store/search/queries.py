@@ -63,12 +63,13 @@ class ChunkQueries:
         self._model = model
         self._narrow = narrow
 
-    async def extent(self, project: str, path_prefix: str) -> SearchExtent | None:
-        """The extent of a search; None if it covers no chunks."""
+    async def extent(self, project: str, path_prefix: str, hidden: Sequence[str] = ()) -> SearchExtent | None:
+        """The extent of a search; None if it covers no chunks. Projects that match an expression in `hidden` are left
+        out."""
         paths = _paths_with(path_prefix)
         if paths is None:
             return None
-        row = await self._connection.fetchrow(_SQL["searched_extent"], self._tenant, project)
+        row = await self._connection.fetchrow(_SQL["searched_extent"], self._tenant, project, hidden)
         if row is None or not row["projects"]:
             return None
         projects, everything = row["projects"], row["chunks"]

@@ -22,8 +22,9 @@ LEFT JOIN mcp_files AS file
     ON file.apikey_hash = $1 AND file.project = $2 AND file.path = $3 AND file.deleted = FALSE;
 
 -- name: write_file
-SELECT refusal, version, size, waited_s
-FROM mcp_file_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+-- $15: how many projects a tenant may have.
+SELECT refusal, version, size, waited_s, file_bytes, other_bytes
+FROM mcp_file_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $16, $17, $15);
 
 -- name: delete_files
 -- Deletes all files in a range of paths. $5: how many versions to keep of each; the version deleted now is the newest,
@@ -61,11 +62,21 @@ forgotten AS (
     WHERE
         surplus.apikey_hash = $1 AND surplus.project = $2 AND surplus.path >= $3 AND surplus.path < $4
         AND surplus.id = placed.id AND placed.place >= $5::int
+    RETURNING surplus.size
 ),
 
+-- The content stays in the deleted file and, with versions, in the newest one.
 counted AS (
     UPDATE mcp_file_projects
-    SET bytes = bytes - (SELECT coalesce(sum(gone.size), 0) FROM gone), revision = revision + 1
+    SET
+        bytes = bytes - (SELECT coalesce(sum(gone.size), 0) FROM gone),
+        kept_bytes = greatest(
+            0,
+            kept_bytes
+            + (SELECT coalesce(sum(gone.size), 0) FROM gone) * CASE WHEN $5::int > 0 THEN 2 ELSE 1 END
+            - (SELECT coalesce(sum(forgotten.size), 0) FROM forgotten)
+        ),
+        revision = revision + 1
     WHERE apikey_hash = $1 AND project = $2
 ),
 
@@ -123,10 +134,9 @@ WITH moving AS (
     WHERE apikey_hash = $1 AND project = $2 AND path >= $3 AND path < $4 AND deleted = FALSE
 ),
 
-counted AS (
-    UPDATE mcp_file_projects SET revision = revision + (SELECT count(*) FROM moving)
-    WHERE apikey_hash = $1 AND project = $2
-    RETURNING revision - (SELECT count(*) FROM moving) AS revision_before
+-- Under the project's lock nobody else changes the revision.
+counter AS (
+    SELECT revision AS revision_before FROM mcp_file_projects WHERE apikey_hash = $1 AND project = $2
 ),
 
 moved AS (
@@ -134,8 +144,8 @@ moved AS (
     SET
         path = $6::text || substr(file.path, length($5::text) + 1),
         updated_at = statement_timestamp(),
-        version = counted.revision_before + moving.place
-    FROM moving, counted
+        version = counter.revision_before + moving.place
+    FROM moving, counter
     WHERE
         file.apikey_hash = $1 AND file.project = $2 AND file.path >= $3 AND file.path < $4 AND file.deleted = FALSE
         AND file.id = moving.id
@@ -168,6 +178,13 @@ history AS (
                 old.apikey_hash = $1 AND old.project = $2 AND old.path = earlier.path AND old.deleted = FALSE
                 AND old.path >= $3 AND old.path < $4
         )
+    RETURNING earlier.id
+),
+
+-- After the versions: whoever holds this row waits for no other one.
+counted AS (
+    UPDATE mcp_file_projects SET revision = revision + (SELECT count(*) FROM moving)
+    WHERE apikey_hash = $1 AND project = $2 AND (SELECT count(*) FROM history) >= 0
 ),
 
 queued AS (

@@ -13,13 +13,28 @@ purged AS (
     DELETE FROM mcp_files AS file
     USING old
     WHERE file.apikey_hash = old.apikey_hash AND file.id = old.id AND file.deleted = TRUE
-    RETURNING file.apikey_hash, file.project, file.path, file.version
+    RETURNING file.apikey_hash, file.project, file.path, file.version, file.size
 ),
 forgotten AS (
     DELETE FROM mcp_file_versions AS earlier
     USING purged
     WHERE earlier.apikey_hash = purged.apikey_hash AND earlier.project = purged.project AND earlier.path = purged.path
         AND earlier.version <= purged.version
+    RETURNING earlier.apikey_hash, earlier.project, earlier.size
+),
+freed AS (
+    SELECT gone.apikey_hash, gone.project, sum(gone.size) AS bytes
+    FROM (
+        SELECT purged.apikey_hash, purged.project, purged.size FROM purged
+        UNION ALL
+        SELECT forgotten.apikey_hash, forgotten.project, forgotten.size FROM forgotten
+    ) AS gone
+    GROUP BY gone.apikey_hash, gone.project
+),
+counted AS (
+    UPDATE mcp_file_projects AS counter SET kept_bytes = greatest(0, counter.kept_bytes - freed.bytes)
+    FROM freed
+    WHERE counter.apikey_hash = freed.apikey_hash AND counter.project = freed.project
 )
 SELECT count(*)::int FROM purged;
 
@@ -35,7 +50,12 @@ purged AS (
     DELETE FROM mcp_file_versions AS earlier
     USING old
     WHERE earlier.apikey_hash = old.apikey_hash AND earlier.id = old.id
-    RETURNING earlier.id
+    RETURNING earlier.apikey_hash, earlier.project, earlier.size
+),
+counted AS (
+    UPDATE mcp_file_projects AS counter SET kept_bytes = greatest(0, counter.kept_bytes - freed.bytes)
+    FROM (SELECT apikey_hash, project, sum(size) AS bytes FROM purged GROUP BY apikey_hash, project) AS freed
+    WHERE counter.apikey_hash = freed.apikey_hash AND counter.project = freed.project
 )
 SELECT count(*)::int FROM purged;
 
@@ -89,7 +109,12 @@ purged AS (
     USING old
     WHERE request.apikey_hash = old.apikey_hash AND request.project = old.project
         AND request.request_id = old.request_id
-    RETURNING request.request_id
+    RETURNING request.apikey_hash, request.project
+),
+counted AS (
+    UPDATE mcp_file_projects AS counter SET kept_bytes = greatest(0, counter.kept_bytes - 256 * freed.requests)
+    FROM (SELECT apikey_hash, project, count(*) AS requests FROM purged GROUP BY apikey_hash, project) AS freed
+    WHERE counter.apikey_hash = freed.apikey_hash AND counter.project = freed.project
 )
 SELECT count(*)::int FROM purged;
 
