@@ -21,6 +21,7 @@ def docs() -> FakeUpstream:
     )
 
 
+@pytest.mark.contract("G2-1", "G4-3", "G5.1-1")
 async def test_a_server_is_listed_only_to_members_of_one_of_its_groups() -> None:
     upstream = docs()
     served = rig({"docs": upstream}, {"docs": {"groups": ["users"]}})
@@ -29,9 +30,9 @@ async def test_a_server_is_listed_only_to_members_of_one_of_its_groups() -> None
     assert len(upstream.asked) == 1, "a server is not asked for somebody who may not see it"
 
 
-async def test_a_server_without_groups_is_everybodys_unless_it_is_exclusive() -> None:
-    served = rig({"open": docs(), "shut": docs()}, {"shut": {"is_exclusive": True}})
-    assert await served.ids(NOBODY) == ["open:handbook", "open:law"]
+async def test_a_server_without_groups_is_everybodys_also_if_it_is_exclusive() -> None:
+    served = rig({"open": docs(), "alone": docs()}, {"alone": {"is_exclusive": True}})
+    assert await served.ids(NOBODY) == ["alone:handbook", "alone:law", "open:handbook", "open:law"]
 
 
 async def test_groups_match_letter_for_letter() -> None:
@@ -39,12 +40,14 @@ async def test_groups_match_letter_for_letter() -> None:
     assert await served.ids(ANNA) == []
 
 
+@pytest.mark.contract("G1-2", "G2-4", "G4-3")
 async def test_groups_of_a_source_narrow_those_of_its_server() -> None:
     served = rig({"docs": docs()}, {"docs": TWO_SOURCES})
     assert await served.ids(ANNA) == ["docs:handbook"]
     assert await served.ids(LEX) == ["docs:handbook", "docs:law"]
 
 
+@pytest.mark.contract("G7-5")
 async def test_groups_that_the_server_itself_tells_count_as_well() -> None:
     upstream = FakeUpstream([resource("handbook"), resource("law", groups=["legal"])], [hit("l1", "law", 0.8)])
     served = rig({"docs": upstream})
@@ -59,6 +62,7 @@ async def test_groups_that_cannot_be_read_let_nobody_in(groups: object) -> None:
     assert await served.ids(LEX) == []
 
 
+@pytest.mark.contract("G5.1-7")
 @pytest.mark.parametrize("source", ["law", "docs:law"])
 @pytest.mark.parametrize("tool", [RAW_RESULTS, SYNTHESIZED])
 async def test_a_forbidden_source_is_refused_at_query_time_and_its_server_never_hears_of_it(
@@ -71,6 +75,7 @@ async def test_a_forbidden_source_is_refused_at_query_time_and_its_server_never_
     assert await served.answer(LEX, tool, query="q", sources=[source])
 
 
+@pytest.mark.contract("G5.1-1")
 async def test_a_source_of_a_server_the_caller_may_not_see_is_refused_without_asking_the_server() -> None:
     upstream = docs()
     served = rig({"docs": upstream}, {"docs": {"groups": ["legal"]}})
@@ -102,6 +107,7 @@ async def test_what_one_caller_was_told_is_not_believed_for_another() -> None:
     assert not upstream.calls_of(RAW_RESULTS)
 
 
+@pytest.mark.contract("G1-2", "G5.1-7", "G7-5")
 async def test_the_servers_own_denial_is_passed_on() -> None:
     upstream = docs()
     upstream.refuse_with(RAW_RESULTS, "unauthorized_source", "not for you")
@@ -124,6 +130,7 @@ async def test_each_caller_searches_only_their_own_projects_of_the_store() -> No
     assert refused["code"] == "invalid_source"
 
 
+@pytest.mark.contract("G4-7")
 async def test_a_disabled_server_is_nobodys() -> None:
     upstream = docs()
     served = rig({"docs": upstream}, {"docs": {"enabled": False}})
@@ -132,6 +139,7 @@ async def test_a_disabled_server_is_nobodys() -> None:
     assert upstream.asked == []
 
 
+@pytest.mark.contract("G16-1")
 async def test_a_server_of_the_other_file_offers_no_sources() -> None:
     upstream = docs()
     served = rig({"docs": upstream})

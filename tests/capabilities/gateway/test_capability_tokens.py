@@ -39,6 +39,7 @@ def legacy(payload: Any, key: str) -> str:
     return f"{body}.{signature.decode()}"
 
 
+@pytest.mark.contract("G12-4")
 def test_a_capability_token_is_good_for_its_user_its_sources_and_its_time() -> None:
     now = 1000.0
     tokens = CapabilityTokens(SECRET, ttl_s=60, clock=lambda: now)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from armarium.capabilities.gateway.servers.proxy import declares
+from armarium.capabilities.gateway.servers.identity import declares
 
 USER: dict[str, Any] = {"properties": {"username": {"type": "string"}}}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.errors import UpstreamUnavailable
 from armarium.foundation.tools import Relayed
@@ -19,6 +21,7 @@ class Dead(FakeUpstream):
         raise UpstreamUnavailable("dead cannot be reached")
 
 
+@pytest.mark.contract("G4-8", "G5.1-3")
 async def test_resources_of_all_servers_come_in_the_order_of_their_entries() -> None:
     served = rig(
         {"zoo": FakeUpstream([resource("z")]), "abc": FakeUpstream([resource("a")])},
@@ -28,6 +31,7 @@ async def test_resources_of_all_servers_come_in_the_order_of_their_entries() -> 
     assert await served.ids(ANNA) == ["armarium:corpus", "zoo:z", "abc:a"]
 
 
+@pytest.mark.contract("G3.1-4")
 async def test_a_resource_is_told_with_every_field_of_the_contract() -> None:
     full = resource(
         "law",
@@ -42,6 +46,7 @@ async def test_a_resource_is_told_with_every_field_of_the_contract() -> None:
     assert told == full | {"id": "one:law", "server": "one", "defaultSelected": False, "status": "ready"}
 
 
+@pytest.mark.contract("G2-4")
 async def test_the_registry_completes_what_a_server_leaves_out() -> None:
     hint = {"id": "law", "name": "Legal Docs", "authMode": "capability", "scopes": ["read"], "defaultSelected": True}
     served = rig({"one": FakeUpstream([resource("law")])}, {"one": {"dataSources": [hint]}})
@@ -50,12 +55,14 @@ async def test_the_registry_completes_what_a_server_leaves_out() -> None:
     assert (told["scopes"], told["defaultSelected"], told["status"]) == (["read"], True, "action_required")
 
 
+@pytest.mark.contract("G4-4")
 async def test_a_source_that_only_the_registry_knows_is_not_listed() -> None:
     served = rig({"one": FakeUpstream([resource("a")])}, {"one": {"dataSources": [{"id": "gone"}]}})
     assert await served.ids(ANNA) == ["one:a"]
     assert (await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["gone"]))["code"] == "invalid_source"
 
 
+@pytest.mark.contract("G5.1-2")
 async def test_a_server_that_cannot_tell_its_sources_has_those_of_the_registry() -> None:
     upstream = FakeUpstream(hits=[{"id": "h", "score": 1, "resourceId": "a", "snippet": "s"}], without=[DISCOVER])
     served = rig({"one": upstream}, {"one": {"dataSources": [{"id": "a", "name": "A"}]}})
@@ -89,6 +96,7 @@ async def test_a_bare_id_that_a_server_told_before_it_died_is_unavailable_and_no
     assert (refused["code"], refused["retryable"]) == ("backend_unavailable", True)
 
 
+@pytest.mark.contract("G5.1-4")
 async def test_entries_that_are_no_resources_are_dropped_and_counted() -> None:
     wrong = [None, 7, {}, {"id": 5}, {"id": ""}, {"id": "x" * 5000}, resource("a"), resource("a", name="again")]
     served = rig({"one": FakeUpstream(wrong)})
@@ -97,6 +105,7 @@ async def test_entries_that_are_no_resources_are_dropped_and_counted() -> None:
     assert answer["meta_data"]["servers"]["one"]["dropped"] == 7
 
 
+@pytest.mark.contract("G5.1-4")
 async def test_missing_fields_are_filled_in() -> None:
     served = rig({"one": FakeUpstream([{"id": "a"}, {"id": "b", "authMode": "bearer"}])})
     first, second = (await served.answer(ANNA, DISCOVER))["results"]["resources"]
@@ -104,6 +113,7 @@ async def test_missing_fields_are_filled_in() -> None:
     assert (second["authRequired"], second["status"]) == (True, "action_required")
 
 
+@pytest.mark.contract("G3.1-3", "G3.1-6")
 async def test_pages_follow_each_other_without_a_gap() -> None:
     served = rig({"one": FakeUpstream([resource(f"r{n:02}") for n in range(25)])})
     seen: list[str] = []
@@ -114,12 +124,14 @@ async def test_pages_follow_each_other_without_a_gap() -> None:
     assert seen == [f"one:r{n:02}" for n in range(25)]
 
 
+@pytest.mark.contract("G3.1-1")
 async def test_types_and_words_narrow_the_list_even_where_a_server_ignores_them() -> None:
     served = rig({"one": FakeUpstream([resource("a", sourceType="Wiki"), resource("b", sourceType="s3")])})
     assert await served.ids(ANNA, types=["wiki"]) == ["one:a"]
     assert await served.ids(ANNA, search=" B ") == ["one:b"]
 
 
+@pytest.mark.contract("G3.1-2")
 async def test_tags_are_for_the_server_to_know() -> None:
     upstream = FakeUpstream([resource("a", tags=["hr"]), resource("b", tags=["it"]), resource("c")])
     served = rig({"one": upstream}, own=[FakeSource("corpus", {"*": ["corpus"]})])
@@ -150,6 +162,7 @@ async def test_a_server_that_promises_ever_more_is_not_asked_for_ever() -> None:
     assert len(upstream.asked) == 2
 
 
+@pytest.mark.contract("G1-5", "G5.3-1", "G5.3-2", "G6-2", "G11-1")
 async def test_the_configuration_tells_servers_with_their_sources_as_the_contract_has_it() -> None:
     entry = {
         "ui": {"icon": "book", "displayName": "Docs RAG"},
@@ -182,6 +195,7 @@ async def test_the_configuration_tells_servers_with_their_sources_as_the_contrac
     ]
 
 
+@pytest.mark.contract("G3.1-7", "G14-2")
 async def test_how_a_server_answers_by_default_is_told_with_its_sources() -> None:
     upstream = FakeUpstream()
     told = {"model": "m-1", "style": 7, "max_chars": 900, "temperature": 2}
@@ -189,3 +203,18 @@ async def test_how_a_server_answers_by_default_is_told_with_its_sources() -> Non
     answer = await rig({"one": upstream}).answer(ANNA, DISCOVER)
     assert answer["meta_data"]["servers"]["one"]["synthesis_params"] == {"model": "m-1", "max_chars": 900}
     assert {"provider", "version", "elapsed_ms"} <= set(answer["meta_data"])
+
+
+@pytest.mark.contract("G14-1")
+async def test_hierarchy_hints_are_passed_on_with_ids_that_are_unique_everywhere() -> None:
+    page = resource("page", parentId="space", path=["Space", "Page"], parentIds=["root", "space"])
+    odd = resource("odd", parentId=7, path={"x": 1}, parentIds=["space", None])
+    served = rig({"one": FakeUpstream([page, odd, resource("text", path="a/b")])})
+    found = await served.answer(ANNA, DISCOVER)
+    described = {each["sourceId"]: each for each in found["results"]["resources"]}
+    assert described["page"]["parentId"] == "one:space"
+    assert described["page"]["parentIds"] == ["one:root", "one:space"]
+    assert described["page"]["path"] == ["Space", "Page"]
+    assert described["text"]["path"] == "a/b"
+    assert described["odd"].get("parentIds") == ["one:space"]
+    assert not {"parentId", "path"} & described["odd"].keys()

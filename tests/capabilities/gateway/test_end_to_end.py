@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ async def _found(client: Any, query: str, *sources: str, **more: Any) -> Json:
     return found
 
 
+@pytest.mark.contract("G1-1")
 async def test_a_caller_finds_over_all_servers_what_is_theirs(lighthouse: Lighthouse) -> None:
     async with connected(lighthouse.process.url, key="key-of-anna") as client:
         told = (await client.mcp.call_tool(DISCOVER, {"username": "lex"})).structured_content
@@ -108,10 +110,13 @@ async def test_a_caller_finds_over_all_servers_what_is_theirs(lighthouse: Lighth
         assert refused.structured_content["results"]["error"]["code"] == "unauthorized_source"
 
 
+@pytest.mark.contract("G5.6-3")
 async def test_a_server_that_wants_capability_tokens_gets_them_from_the_gateway(lighthouse: Lighthouse) -> None:
     async with connected(lighthouse.process.url, key="key-of-lex") as client:
         found = await _found(client.mcp, "stolen lamp", "lawRag:files")
         assert "settled in May" in found["results"]["hits"][0]["chunk"]
+        answered = await client.mcp.call_tool(SYNTHESIZED, {"query": "stolen lamp", "sources": ["lawRag:files"]})
+        assert answered.structured_content["artifacts"][0]["server"] == "lawRag"
         with lighthouse.api("lex") as api:
             elsewhere = api.post("/api/rag/tokens", json={"source": "fogRag:files"}).json()["capability_token"]
         forged, _ = CapabilityTokens(b"not the secret of the gateway").issue("lawRag", "lex", ["files"])
@@ -130,11 +135,15 @@ async def test_an_answer_of_one_server_is_its_own_and_of_several_is_ours(lightho
         assert one.structured_content["meta_data"]["synthesized_by"] == "fogRag"
         assert "every two minutes" in one.structured_content["results"]["answer"]
         assert one.structured_content["results"]["citations"][0]["resourceId"] == "fogRag:files"
+        report = one.structured_content["artifacts"][0]
+        assert b"every two minutes" in base64.b64decode(report["b64"])
+        assert one.structured_content["display"]["primary_file"] == report["name"]
         both = await client.mcp.call_tool(SYNTHESIZED, {**question, "sources": ["fogRag:files", "armarium:corpus"]})
         assert both.structured_content["meta_data"]["synthesized_by"] == "armarium"
         assert "every two minutes" in both.structured_content["results"]["answer"]
 
 
+@pytest.mark.contract("G5.3-1", "G6-2")
 def test_the_json_api_says_the_same(lighthouse: Lighthouse) -> None:
     with lighthouse.api("lex") as api:
         config = api.get("/api/config").json()
@@ -157,6 +166,7 @@ def test_the_json_api_says_the_same(lighthouse: Lighthouse) -> None:
         assert api.post("/api/rag/search", json={"query": "lamp", "sources": ["fogRag:files"]}).status_code == 403
 
 
+@pytest.mark.contract("G5.4-4", "G5.6-1", "G7-3")
 def test_no_secret_is_in_the_log_or_in_any_file_of_the_server(lighthouse: Lighthouse) -> None:
     with lighthouse.api("lex") as api:
         kept = api.post("/api/rag/connections/lawRag", json={"kind": "capability_token", "token": CANARY})
@@ -178,6 +188,7 @@ def test_no_secret_is_in_the_log_or_in_any_file_of_the_server(lighthouse: Lighth
     assert key_hash(CANARY).encode() not in written, "whoever guesses a secret must not find it confirmed"
 
 
+@pytest.mark.contract("G2-2", "G2-3")
 async def test_a_rag_server_alone_speaks_the_contract_over_stdio(tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text(LAMP)
     parameters = StdioServerParameters(**_rag_server(tmp_path))

@@ -12,6 +12,7 @@ import pytest
 
 from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
 from armarium.capabilities.gateway.upstreams.http import RequestErrorTransport
+from armarium.capabilities.gateway.upstreams.redirects import MAX_REDIRECTS, SameOriginRedirects
 from armarium.capabilities.gateway.upstreams.sse import NotificationStream
 from support.waiting import eventually
 
@@ -57,7 +58,7 @@ class Wire:
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
 
-        wire = httpx2.MockTransport(lambda request: self.answer(request))
+        wire = SameOriginRedirects(httpx2.MockTransport(lambda request: self.answer(request)))
         notifications = NotificationStream(wire, LIMIT_BYTES, sleep=sleep)
         transport = RequestErrorTransport(wire, LIMIT_BYTES, lost, notifications)
         async with httpx2.AsyncClient(transport=transport) as self._http:
@@ -151,10 +152,81 @@ async def test_an_answer_in_json_passes_with_its_session(wire: Wire) -> None:
     assert response.headers["mcp-session-id"] == "abc"
 
 
-async def test_where_a_redirect_leads_is_left_to_the_client(wire: Wire) -> None:
-    wire.answer = answering(307, "text/html", b"", location="/elsewhere")
-    response = await wire.post({"id": 7, "method": "tools/call"})
-    assert (response.status_code, response.headers["location"]) == (307, "/elsewhere")
+def redirecting(status: int, *locations: str) -> tuple[list[httpx2.Request], Answer]:
+    """An answer that redirects to these places in turn, then responds; and the requests that it saw."""
+    seen: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        if len(seen) <= len(locations):
+            return answering(status, "text/html", b"", location=locations[len(seen) - 1])(request)
+        return answering(200, "application/json", RESULT)(request)
+
+    return seen, answer
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("location", ["/mcp/", "http://upstream.invalid/mcp/", "http://upstream.invalid:80/mcp/"])
+async def test_a_redirect_within_the_origin_is_followed_with_message_and_headers(
+    wire: Wire, status: int, location: str
+) -> None:
+    seen, wire.answer = redirecting(status, location)
+    assert (await wire.call(authorization="Bearer key"))["result"] == {}
+    assert [(each.method, each.url.path) for each in seen] == [("POST", "/mcp"), ("POST", "/mcp/")]
+    assert seen[0].content == seen[1].content
+    assert seen[1].headers["authorization"] == "Bearer key"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://elsewhere.invalid/mcp",
+        "http://upstream.invalid:8080/mcp",
+        "https://upstream.invalid/mcp",
+        "http://user:sesame@upstream.invalid/mcp/",
+        "//elsewhere.invalid/mcp",
+        "http://[/mcp",
+    ],
+)
+async def test_a_redirect_to_another_origin_is_an_error_that_does_not_name_it(wire: Wire, location: str) -> None:
+    seen, wire.answer = redirecting(307, location)
+    error = (await wire.call(authorization="Bearer key"))["error"]
+    assert error["code"] == UNREACHABLE
+    assert "redirects" in error["message"]
+    assert "invalid/" not in error["message"]
+    assert len(seen) == 1
+
+
+async def test_redirects_in_a_circle_end(wire: Wire) -> None:
+    seen, wire.answer = redirecting(308, *["/mcp/", "/mcp"] * 20)
+    assert (await wire.call())["error"]["code"] == UNREACHABLE
+    assert len(seen) == MAX_REDIRECTS + 1
+
+
+async def test_a_see_other_is_not_followed(wire: Wire) -> None:
+    seen, wire.answer = redirecting(303, "/mcp/")
+    assert (await wire.call())["error"]["code"] == UNREACHABLE
+    assert len(seen) == 1
+
+
+async def test_notifications_and_their_stream_are_redirected_too(wire: Wire) -> None:
+    seen, wire.answer = redirecting(307, "/mcp/")
+    await wire.post({"method": "notifications/initialized"})
+    assert [each.url.path for each in seen] == ["/mcp", "/mcp/"]
+    seen, wire.answer = redirecting(307, "/mcp/")
+    events = answering(200, "text/event-stream", b"")
+    answer = wire.answer
+    wire.answer = lambda request: answer(request) if request.url.path == "/mcp" else events(request)
+    assert (await wire.get()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [("application/json", b"%b"), ("text/event-stream", b"event: message\ndata: %b\n\n")]
+)
+async def test_an_answer_with_an_unpaired_surrogate_is_repaired(wire: Wire, kind: str, form: bytes) -> None:
+    said = rb'{"jsonrpc":"2.0","id":7,"result":{"text":"half \ud83d, whole \ud83d\ude00"}}'
+    wire.answer = answering(200, kind, form % said)
+    assert (await wire.call())["result"] == {"text": "half \ufffd, whole 😀"}
 
 
 async def test_a_refusal_in_json_rpc_passes_as_it_is(wire: Wire) -> None:

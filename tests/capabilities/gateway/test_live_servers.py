@@ -30,6 +30,7 @@ def told(answer: httpx.Response, status: int = 200) -> Any:
     return answer.json()
 
 
+@pytest.mark.contract("G2-6", "G5.5-1")
 async def test_a_file_that_changes_is_taken_over_and_its_tools_appear_for_whom_it_names(server: GatewayServer) -> None:
     assert not any("." in name for name in await server.tools("anna"))
     server.write("mcp.json", {"odd": HOSTILE | {"groups": ["users"]}})
@@ -59,6 +60,7 @@ async def test_a_broken_file_changes_nothing_and_says_why(server: GatewayServer)
     assert "odd.echo" in await server.tools("anna")
 
 
+@pytest.mark.contract("G1-6", "G2-6", "G9-4")
 async def test_administrators_change_servers_and_hints_and_nobody_else_does(server: GatewayServer) -> None:
     entry = HOSTILE | {"groups": ["users"], "env": {"KEY": CANARY, "PLACE": "${HOME}"}}
     with server.api("root") as admin, server.api("anna") as anna:
@@ -162,7 +164,7 @@ async def test_administrators_are_shown_no_secret_of_a_command_or_an_address_and
         assert file.read_text() == before
 
 
-async def test_what_only_an_administrator_can_mend_is_told_to_administrators_only(server: GatewayServer) -> None:
+async def test_what_only_an_administrator_can_repair_is_shown_to_administrators_only(server: GatewayServer) -> None:
     server.write("rag-mcp.json", {"gone": {"command": "no-such-program-anywhere", "dataSources": [{"id": "a"}]}})
     with server.api("root") as admin, server.api("anna") as anna:
         told(admin.post("/admin/mcp/reload"))
@@ -230,6 +232,7 @@ async def test_the_audit_command_shows_who_asked_which_source_and_how_that_went(
     assert allowed["call_id"] == denied[0]["call_id"]
 
 
+@pytest.mark.contract("G5.5-2", "G16-5")
 async def test_a_reload_is_told_to_everybody_and_names_only_to_administrators(server: GatewayServer) -> None:
     heard: dict[str, list[tuple[str, Json]]] = {"anna": [], "root": []}
 
@@ -258,3 +261,27 @@ async def test_a_reload_is_told_to_everybody_and_names_only_to_administrators(se
     assert {name for name, _ in heard["anna"]} == {"server_registry_updated"}
     assert "hidden" not in json.dumps(heard["anna"])
     assert any(data.get("added") == ["hidden"] for _, data in heard["root"])
+
+
+@pytest.mark.contract("G5.5-1", "G8-4", "G10-3")
+def test_a_reload_returns_its_status_and_the_servers(server: GatewayServer) -> None:
+    server.write("rag-mcp.json", {"docs": rag_entry("handbook")})
+    server.write("mcp.json", {"odd": HOSTILE})
+    with server.api("root") as admin:
+        done = told(admin.post("/admin/mcp/reload"))
+        seen = told(admin.get("/admin/mcp"))
+    assert (done["status"], done["servers"]) == ("reloaded", ["docs", "odd"])
+    assert seen["last_reload"] >= done["at"]
+    assert {each["name"]: each["health"]["server"] for each in seen["servers"]} == {"docs": "docs", "odd": "odd"}
+
+
+@pytest.mark.contract("G16-4", "G16-5")
+def test_administrators_change_the_servers_of_both_files(server: GatewayServer) -> None:
+    with server.api("root") as admin:
+        for kind, file in (("rag", "rag-mcp.json"), ("generic", "mcp.json")):
+            done = told(admin.put(f"/admin/mcp/servers/of-{kind}?kind={kind}", json=HOSTILE | {"enabled": False}))
+            assert f"of-{kind}" in done["servers"]
+            assert list(json.loads((server.config / "overrides" / file).read_text())) == [f"of-{kind}"]
+        server.write("rag-mcp.json", {})
+        server.write("mcp.json", {})
+        assert told(admin.post("/admin/mcp/reload"))["servers"] == []

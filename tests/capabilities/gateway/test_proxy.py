@@ -44,6 +44,7 @@ async def serve_hostile(server: GatewayServer) -> None:
     await server.tools_become("anna", lambda names: "odd.echo" in names)
 
 
+@pytest.mark.contract("G7-1")
 async def test_a_caller_cannot_go_by_another_name_even_where_the_schema_takes_anything(server: GatewayServer) -> None:
     await serve_hostile(server)
     async with connected(server.process.url, key="key-of-anna") as client:
@@ -78,7 +79,7 @@ async def test_what_a_failed_tool_says_does_not_say_a_secret_back(server: Gatewa
 async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(server: GatewayServer) -> None:
     moved = rag_entry("a", dataSources=[{"id": "a", "groups": ["legal"]}])
     server.write("rag-mcp.json", {})
-    server.write("mcp.json", {"moving": moved})
+    server.write("mcp.json", {"moving": rag_entry("a")})
     reload(server)
     await server.tools_become("anna", lambda names: "moving.rag_get_raw_results" in names)
     async with connected(server.process.url, key="key-of-anna") as client:
@@ -91,7 +92,7 @@ async def test_a_server_that_becomes_a_rag_server_takes_its_tools_with_it(server
             await client.mcp.call_tool("moving.rag_get_raw_results", asked)
 
 
-def test_half_a_character_in_a_question_is_refused_and_the_server_asked_keeps_its_process(
+def test_an_unpaired_surrogate_in_a_question_is_refused_and_the_server_asked_keeps_its_process(
     server: GatewayServer,
 ) -> None:
     server.write("mcp.json", {})

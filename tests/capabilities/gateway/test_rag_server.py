@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 from typing import Any
 
 import pytest
@@ -78,6 +81,20 @@ async def test_what_is_filtered_by_something_files_do_not_have_is_not_found() ->
     assert [each["id"] for each in unfiltered["results"]["hits"]] == ["horn"]
 
 
+@pytest.mark.contract("G3.3-8", "G6-5", "G10-2")
+async def test_an_answer_comes_with_a_page_and_its_citations_as_files() -> None:
+    question = {**HORN, "query": "horn <script>alert(1)</script>"}
+    answer = await asked(server(), SYNTHESIZED, **question)
+    page, citations = answer["artifacts"]
+    text = base64.b64decode(page["b64"])
+    assert (page["name"], page["mime"], page["size"]) == ("report.html", "text/html", len(text))
+    assert html.escape(answer["results"]["answer"]).encode() in text
+    assert b"<script>" not in text
+    assert json.loads(base64.b64decode(citations["b64"])) == answer["results"]["citations"]
+    assert answer["display"]["primary_file"] == page["name"]
+
+
+@pytest.mark.contract("G10-2")
 async def test_a_token_for_another_server_opens_nothing_not_even_for_hits_that_were_chosen() -> None:
     served = server(CapabilityVerifier("one", server_key(SECRET, "one")))
     tokens = CapabilityTokens(SECRET)

@@ -27,6 +27,7 @@ SERVER, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SECRET = b"the secret of the gateway, long enough"
 
 
+@pytest.mark.contract("G10-2", "G10-4")
 async def test_the_server_of_the_page_is_discovered_searched_and_answered_from(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     (tmp_path / "config/overrides").mkdir(parents=True)

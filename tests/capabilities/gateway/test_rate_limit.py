@@ -18,6 +18,7 @@ ANNA = Caller(Principal("anna", (), key_hash("anna")), "test")
 LEX = Caller(Principal("lex", (), key_hash("lex")), "test")
 
 
+@pytest.mark.contract("G9-6")
 async def test_a_caller_who_asks_too_often_is_told_when_to_come_back_and_others_are_not_kept_waiting(
     tmp_path: Path,
 ) -> None:

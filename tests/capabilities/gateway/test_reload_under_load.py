@@ -137,6 +137,7 @@ async def reloaded(server: GatewayServer) -> Json:
     return answer.json()
 
 
+@pytest.mark.contract("G8-1")
 async def test_whoever_uses_a_server_that_stays_notices_no_change_of_the_files(server: GatewayServer) -> None:
     server.write("rag-mcp.json", STEADY)
     server.write("mcp.json", STEADY_TOOLS)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.capabilities.gateway.contract import (
-    DISCOVER,
-    OUTPUT_SCHEMAS,
-    RAW_RESULTS,
-    SYNTHESIZED,
-    contract_answer,
-)
+from armarium.capabilities.gateway.contract import DISCOVER, OUTPUT_SCHEMAS, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol
+from armarium.capabilities.gateway.query.outcome import merge_attachments
 from armarium.capabilities.gateway.query.rank_fusion import fuse
 from armarium.capabilities.gateway.query.search import hit_as_json
+from armarium.capabilities.gateway.responses import contract_answer
 from armarium.capabilities.gateway.servers import response_parser
 from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.tools import Relayed
@@ -74,13 +71,14 @@ def test_any_json_becomes_hits_of_the_sources_asked_or_an_error_of_the_server(bo
 @given(BODIES)
 def test_any_json_becomes_an_answer_or_an_error_of_the_server(body: dict[str, Any]) -> None:
     try:
-        written = response_parser.parse_answer("s", _answered(body))
+        written = response_parser.parse_answer("s", _answered(body), ["a"])
     except GatewayError:
         return
     assert isinstance(written.answer, str)
     assert all(written.citations)
 
 
+@pytest.mark.contract("G15-4")
 @given(st.lists(ANYTHING, max_size=4))
 def test_whatever_is_let_through_fits_what_we_promise(entries: list[Any]) -> None:
     """So that one server cannot break the answer of all."""
@@ -88,9 +86,20 @@ def test_whatever_is_let_through_fits_what_we_promise(entries: list[Any]) -> Non
     shown = [hit_as_json(each) for each in fuse({"s": hits.hits})]
     assert any(each["id"] == "h" for each in shown)
     SchemaCheck(OUTPUT_SCHEMAS[RAW_RESULTS]).check(contract_answer({"hits": shown}, {}))
-    written = response_parser.parse_answer("s", {"answer": "so", "citations": entries, "artifacts": entries})
+    written = response_parser.parse_answer("s", {"answer": "so", "citations": entries, "artifacts": entries}, ["a"])
     results = {"answer": written.answer, "citations": [*written.citations]}
-    SchemaCheck(OUTPUT_SCHEMAS[SYNTHESIZED]).check(contract_answer(results, {}, artifacts=[*written.artifacts]))
+    artifacts = [*written.attachments.artifacts]
+    SchemaCheck(OUTPUT_SCHEMAS[SYNTHESIZED]).check(contract_answer(results, {}, artifacts=artifacts))
+
+
+@given(BODIES | st.dictionaries(st.sampled_from(["display", "canvas", "artifacts", "returned_file_names"]), ANYTHING))
+def test_whatever_is_attached_fits_what_we_promise(body: dict[str, Any]) -> None:
+    attached = response_parser.parse_attachments(body)
+    artifacts, display, told = merge_attachments({"s": attached, "t": attached})
+    answer = contract_answer({"resources": []}, {"servers": told}, artifacts=artifacts, display=display)
+    SchemaCheck(OUTPUT_SCHEMAS[DISCOVER]).check(answer)
+    assert len({each["name"] for each in artifacts}) == len(artifacts)
+    assert orjson.dumps(answer)
 
 
 async def test_a_server_without_structured_answers_is_read_from_its_text() -> None:
@@ -100,6 +109,7 @@ async def test_a_server_without_structured_answers_is_read_from_its_text() -> No
     assert [each["id"] for each in await rig({"one": upstream}).hits(ANNA, "a")] == ["h"]
 
 
+@pytest.mark.contract("G13-1")
 @pytest.mark.parametrize("wrapped", [{"result": {"results": {"hits": []}}}, {"hits": []}])
 def test_other_usual_shapes_are_understood(wrapped: dict[str, Any]) -> None:
     assert response_parser.parse_hits("s", _answered(wrapped), {"a"}, 5).hits == []
@@ -136,6 +146,7 @@ def test_an_error_without_a_code_of_the_contract_says_that_the_server_failed() -
         _answered({"error": "the disk is full"})
 
 
+@pytest.mark.contract("G15-4")
 @pytest.mark.parametrize("tool", [DISCOVER, RAW_RESULTS, SYNTHESIZED])
 async def test_answers_of_all_tools_fit_the_schema_that_clients_are_told(tool: str) -> None:
     upstream = FakeUpstream([resource("a", groups=["users"])], [hit("h", "a", 1.0)], answers=True)

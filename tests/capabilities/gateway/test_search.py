@@ -23,6 +23,7 @@ def wiki(source: str, *scores: float, **more: object) -> FakeUpstream:
     )
 
 
+@pytest.mark.contract("G1-4", "G2-3", "G7-1", "G12-1")
 @pytest.mark.parametrize("tool", [DISCOVER, RAW_RESULTS])
 async def test_the_username_is_always_the_authenticated_one(tool: str) -> None:
     upstream = wiki("a", 0.5)
@@ -42,6 +43,7 @@ async def test_an_answer_has_the_shape_of_the_contract() -> None:
     assert (found["resourceId"], found["server"], found["serverScore"]) == ("one:a", "one", 0.5)
 
 
+@pytest.mark.contract("G1-1", "G5.1-6")
 async def test_hits_of_several_servers_are_merged_by_rank_and_never_by_raw_score() -> None:
     served = rig({"loud": wiki("a", 900.0, 800.0), "quiet": wiki("b", 0.02, 0.01)})
     found = await served.hits(ANNA, "loud:a", "quiet:b")
@@ -65,6 +67,7 @@ async def test_hits_of_one_server_come_in_the_order_of_its_scores() -> None:
     assert [each["serverScore"] for each in await served.hits(ANNA, "a")] == [0.9, 0.5, 0.1]
 
 
+@pytest.mark.contract("G3.2-3", "G9-2")
 async def test_no_more_than_top_k_hits_come_back_whatever_servers_send() -> None:
     upstream = wiki("a")
     upstream.say(RAW_RESULTS, {"results": {"hits": [hit(str(n), "a", n) for n in range(50)]}})
@@ -72,6 +75,7 @@ async def test_no_more_than_top_k_hits_come_back_whatever_servers_send() -> None
     assert len(await served.hits(ANNA, "one:a", "two:b", top_k=5)) == 5
 
 
+@pytest.mark.contract("G13-2")
 async def test_servers_are_asked_at_the_same_time() -> None:
     everybody_asked, asked = anyio.Event(), []
 
@@ -91,6 +95,7 @@ async def test_servers_are_asked_at_the_same_time() -> None:
     assert len(found) == 10
 
 
+@pytest.mark.contract("G13-2")
 async def test_a_server_that_never_answers_costs_its_deadline_and_the_others_are_not_lost() -> None:
     async def never(asked: dict) -> dict:
         await anyio.sleep_forever()
@@ -145,6 +150,7 @@ async def test_hits_of_sources_nobody_asked_for_are_dropped_and_counted() -> Non
     assert answer["meta_data"]["servers"]["one"]["dropped"] == 3
 
 
+@pytest.mark.contract("G5.1-8", "G13-3")
 async def test_one_source_failing_leaves_the_others_and_all_failing_is_an_error() -> None:
     served = rig({"one": wiki("a", 1.0)})
     answer = await served.answer(ANNA, RAW_RESULTS, query="q", sources=["a", "nowhere"])
@@ -156,6 +162,7 @@ async def test_one_source_failing_leaves_the_others_and_all_failing_is_an_error(
     assert [error["source"] for error in body["meta_data"]["errors"]] == ["nowhere", "one:neither"]
 
 
+@pytest.mark.contract("G3.4-1")
 @pytest.mark.parametrize(
     "code",
     [
@@ -175,6 +182,7 @@ async def test_each_code_of_the_contract_is_passed_on_from_where_servers_put_it(
     assert (await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["a"]))["code"] == code
 
 
+@pytest.mark.contract("G5.1-5")
 async def test_an_id_that_several_servers_have_must_say_which() -> None:
     served = rig({"one": wiki("same", 1.0), "two": wiki("same", 1.0)})
     refused = await served.refusal(ANNA, RAW_RESULTS, query="q", sources=["same"])
@@ -190,6 +198,7 @@ async def test_an_id_that_others_may_not_see_elsewhere_is_still_unique_for_them(
     assert (await served.refusal(LEX, RAW_RESULTS, query="q", sources=["same"]))["code"] == "invalid_source"
 
 
+@pytest.mark.contract("G3.2-1")
 async def test_a_query_without_words_is_told_before_anybody_is_asked() -> None:
     upstream = wiki("a", 1.0)
     refused = await rig({"one": upstream}).refusal(ANNA, RAW_RESULTS, query=" \n", sources=["a"])
@@ -298,6 +307,7 @@ async def test_a_search_relies_on_what_servers_lately_told() -> None:
     assert len(upstream.calls_of(DISCOVER)) == 3
 
 
+@pytest.mark.contract("G13-1")
 async def test_options_that_a_tool_does_not_know_are_not_sent_to_it() -> None:
     upstream = wiki("a", 1.0)
     for tool in upstream.offered:
@@ -307,6 +317,7 @@ async def test_options_that_a_tool_does_not_know_are_not_sent_to_it() -> None:
     assert set(upstream.calls_of(RAW_RESULTS)[0]) == {"username", "query", "sources"}
 
 
+@pytest.mark.contract("G3.2-4", "G3.2-5")
 async def test_filters_and_ranking_reach_servers_that_take_them() -> None:
     upstream = wiki("a", 1.0)
     served = rig({"one": upstream})
@@ -355,6 +366,7 @@ class Backwards:
     async def aclose(self) -> None: ...
 
 
+@pytest.mark.contract("G3.2-5", "G5.1-6")
 async def test_a_call_that_asks_for_it_gets_the_rerankers_order() -> None:
     look = RerankPolicy(Backwards(), candidates=10, timeout_s=5)
     served = rig({"one": wiki("a", 0.9, 0.5, 0.1)}, rerank_policy=look)
@@ -384,6 +396,7 @@ async def test_a_caller_who_goes_away_ends_the_question_to_the_server() -> None:
         await ended.wait()
 
 
+@pytest.mark.contract("G3.2-3")
 async def test_without_a_number_a_search_gives_eight_hits() -> None:
     upstream = FakeUpstream([resource("a")], [hit(f"h{number:02}", "a", 1.0) for number in range(12)])
     served = rig({"one": upstream})

@@ -33,6 +33,7 @@ def wiki(*declares: str, **more: Any) -> FakeUpstream:
     return FakeUpstream([resource("a", **more)], [hit("h", "a", 1.0)], declares=declares, answers=True)
 
 
+@pytest.mark.contract("G1-7", "G5.4-2", "G5.6-2", "G7-2", "G12-2")
 @pytest.mark.parametrize("name", SECRET_PARAMETERS)
 @pytest.mark.parametrize("tool", [RAW_RESULTS, SYNTHESIZED])
 async def test_a_secret_of_the_call_reaches_the_server_that_declares_it(tool: str, name: str) -> None:
@@ -41,12 +42,14 @@ async def test_a_secret_of_the_call_reaches_the_server_that_declares_it(tool: st
     assert upstream.calls_of(tool)[0][name] == CANARY
 
 
+@pytest.mark.contract("G5.4-2")
 async def test_a_server_that_does_not_ask_for_a_secret_is_not_told_it() -> None:
     upstream = wiki("bearer")
     await rig({"one": upstream}).answer(ANNA, RAW_RESULTS, query="q", sources=["one:a"], api_key=CANARY)
     assert CANARY not in str(upstream.asked)
 
 
+@pytest.mark.contract("G12-3")
 async def test_a_secret_is_not_told_to_two_servers() -> None:
     first, second = wiki("bearer"), wiki("bearer")
     served = rig({"one": first, "two": second})
@@ -55,6 +58,7 @@ async def test_a_secret_is_not_told_to_two_servers() -> None:
     assert CANARY not in f"{refused}{first.asked}{second.asked}"
 
 
+@pytest.mark.contract("G12-3")
 async def test_while_it_is_not_known_whose_source_it_is_nobody_is_told_the_secret() -> None:
     first, second = wiki("bearer"), FakeUpstream([resource("b")], [hit("h", "b", 1.0)], declares=["bearer"])
     served = rig({"one": first, "two": second})
@@ -63,6 +67,7 @@ async def test_while_it_is_not_known_whose_source_it_is_nobody_is_told_the_secre
     assert second.calls_of(RAW_RESULTS)[0]["bearer"] == CANARY
 
 
+@pytest.mark.contract("G2-5")
 async def test_a_token_lent_for_a_server_goes_to_it_alone_and_for_its_owner_alone() -> None:
     first, second = wiki("bearer", authMode="bearer"), wiki("bearer")
     served = rig({"one": first, "two": second})
@@ -100,6 +105,7 @@ def test_a_lent_token_is_forgotten_when_its_time_is_over() -> None:
     assert lent.remove(ANNA, "one") is False
 
 
+@pytest.mark.contract("G7-2")
 def test_only_sensitive_parameters_can_be_lent() -> None:
     with pytest.raises(InvalidArgument):
         LentTokens(max_ttl_s=100).store(ANNA, "one", "username", CANARY)
@@ -125,6 +131,7 @@ async def connected_status(served: Rig) -> str:
     return mine["status"]
 
 
+@pytest.mark.contract("G13-4")
 @pytest.mark.parametrize("tool", [RAW_RESULTS, SYNTHESIZED])
 async def test_a_kept_token_that_the_server_calls_expired_is_asked_for_again(tool: str) -> None:
     upstream = FakeUpstream(
@@ -185,6 +192,7 @@ def _echo_in_text(upstream: FakeUpstream) -> None:
     upstream.say(RAW_RESULTS, Relayed(said, None, is_error=True))
 
 
+@pytest.mark.contract("G3-2", "G5.4-3", "G5.7-1", "G7-3")
 @pytest.mark.parametrize("failure", [_echo_in_answer, _echo_in_error, _echo_in_code, _echo_in_text])
 async def test_a_secret_is_in_no_answer_log_audit_row_or_file_whatever_the_server_does_with_it(
     failure: Failure, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -223,6 +231,7 @@ async def test_a_secret_is_in_no_answer_log_audit_row_or_file_whatever_the_serve
     assert CANARY.encode() not in files
 
 
+@pytest.mark.contract("G12-5")
 async def test_the_audit_trail_tells_who_asked_which_sources_and_what_was_denied(tmp_path: Path) -> None:
     entry = {"dataSources": [{"id": "law", "groups": ["legal"]}]}
     upstream = FakeUpstream([resource("a"), resource("law")], [hit("h", "a", 1.0)])
@@ -241,6 +250,7 @@ async def test_the_audit_trail_tells_who_asked_which_sources_and_what_was_denied
     assert rows[1].duration_ms > 0, "the server took its time"
 
 
+@pytest.mark.contract("G12-5")
 async def test_the_audit_trail_tells_of_each_source_how_it_went(tmp_path: Path) -> None:
     good, denying, hidden = wiki(), wiki(), wiki()
     denying.refuse_with(RAW_RESULTS, "unauthorized_source")
@@ -288,6 +298,7 @@ def verifier(server: str, secret: bytes = SECRET, **more: Any) -> CapabilityVeri
     return CapabilityVerifier(server, server_key(secret, server), **more)
 
 
+@pytest.mark.contract("G5.6-3")
 async def test_a_source_that_wants_a_capability_token_is_sent_one_of_ours_for_it() -> None:
     upstream = wiki("capability_token", authMode="capability")
     served = rig({"one": upstream}, secret=SECRET)

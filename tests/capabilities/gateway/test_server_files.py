@@ -74,6 +74,7 @@ def problems_of(value: object, name: str = "docsRag") -> list[str]:
     return list(caught.value.problems)
 
 
+@pytest.mark.contract("G2-1", "G4-2")
 def test_the_contracts_example_is_read_as_it_stands(tmp_path: Path) -> None:
     write(tmp_path, "defaults/rag-mcp.json", CONTRACT_EXAMPLE)
     registry = read(tmp_path)
@@ -88,16 +89,19 @@ def test_the_contracts_example_is_read_as_it_stands(tmp_path: Path) -> None:
     assert registry.origins == {"rag": "defaults/rag-mcp.json", "generic": None}
 
 
+@pytest.mark.contract("G16-3")
 def test_without_files_there_are_no_servers(tmp_path: Path) -> None:
     assert read(tmp_path / "absent").servers == {}
 
 
+@pytest.mark.contract("G16-2")
 def test_an_override_replaces_the_whole_file_it_overrides(tmp_path: Path) -> None:
     write(tmp_path, "defaults/rag-mcp.json", CONTRACT_EXAMPLE)
     write(tmp_path, "overrides/rag-mcp.json", {"other": {"url": "https://rag.example/mcp"}})
     assert set(read(tmp_path).servers) == {"other"}
 
 
+@pytest.mark.contract("G16-1")
 def test_each_file_makes_servers_of_its_kind(tmp_path: Path) -> None:
     write(tmp_path, "defaults/rag-mcp.json", {"docs": {"command": "docs"}})
     write(tmp_path, "overrides/mcp.json", {"mcpServers": {"tools": {"type": "http", "url": "http://127.0.0.1:1/mcp"}}})

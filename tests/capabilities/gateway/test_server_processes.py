@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,11 @@ import pytest
 from anyio.abc import Process
 
 from armarium.capabilities.gateway.errors import (
+    UpstreamProtocol,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from armarium.capabilities.gateway.upstreams import watchdog_process
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from support.upstreams import (
     LIMITS,
@@ -34,8 +40,21 @@ async def test_noise_on_standard_output_is_counted_and_passed_over() -> None:
     async with served(hostile_process()) as upstream:
         result = await upstream.call("noise", {})
         assert result.structured == {"noisy": True}
-        assert upstream.health().noise >= 4
+        assert upstream.health().noise >= 6
         assert upstream.health().connections == 1
+
+
+@pytest.mark.parametrize(
+    "response",
+    ['{"a": ' + "[" * 300 + "]" * 300 + "}", '{"a": ' + "9" * 100_000 + "}", "oops"],
+    ids=["too deep", "a long number", "not JSON"],
+)
+async def test_a_response_that_cannot_be_parsed_fails_its_call_without_waiting(response: str) -> None:
+    async with served(hostile_process()) as upstream:
+        with pytest.raises(UpstreamProtocol, match="not MCP"):
+            await upstream.call("unreadable", {"json": response})
+        await works(upstream)
+        assert (upstream.health().noise, upstream.health().connections) == (0, 1)
 
 
 async def test_a_server_gets_the_variables_of_its_file_and_no_key_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +138,68 @@ async def test_closing_does_not_wait_for_a_server_that_is_still_starting(tmp_pat
         with anyio.fail_after(TIMEOUT_S / 2):
             await upstream.close()
         assert not is_running(pid)
+
+
+GATEWAY = """
+import json, sys
+import anyio
+from support.upstreams import facts, hostile_process, served
+
+async def main() -> None:
+    async with served(hostile_process("--stubborn")) as upstream:
+        pids = [(await facts(upstream))["pid"]]
+        for own_session in (False, True):
+            pids.append((await upstream.call("spawn", {"own_session": own_session})).structured["pid"])
+        print(json.dumps(pids), flush=True)
+        await upstream.call("never", {})
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
+async def test_a_killed_gateway_leaves_no_server_behind_that_ignores_its_end(how: signal.Signals) -> None:
+    path = os.pathsep.join(each for each in sys.path if each)
+    command = [sys.executable, "-c", GATEWAY]
+    async with await anyio.open_process(command, env={**os.environ, "PYTHONPATH": path}, stderr=None) as gateway:
+        assert gateway.stdout is not None
+        line = b""
+        while not line.endswith(b"\n"):
+            line += await gateway.stdout.receive()
+        pids = json.loads(line)
+        assert len(pids) == 3
+        assert all(map(is_running, pids))
+        gateway.send_signal(how)
+        await eventually(lambda: not any(map(is_running, pids)))
+
+
+async def test_the_watchdog_ends_with_the_gateway_and_leaves_others_alone() -> None:
+    async with served(hostile_process()) as others, served(hostile_process()) as upstream:
+        await works(others)
+        await works(upstream)
+        before = watchdogs()
+        await upstream.close()
+    assert len(before) == 2
+    assert not any(map(is_running, before))
+
+
+async def test_a_watchdog_that_was_killed_is_started_again_with_the_next_server() -> None:
+    async with served(hostile_process()) as upstream:
+        await works(upstream)
+        (first,) = watchdogs()
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: not is_running(first))
+        with pytest.raises(UpstreamUnavailable):
+            await upstream.call("die", {})
+        await eventually(lambda: upstream.connection is None)
+        await works(upstream)
+        assert len(watchdogs()) == 1
+
+
+def watchdogs() -> list[int]:
+    """The running watchdogs of this process."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    programs = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
+    return [
+        pid for pid, command in programs.items() if is_running(pid) and watchdog_process.__file__.encode() in command
+    ]

@@ -42,6 +42,7 @@ async def test_the_sources_of_a_server_that_is_down_have_it_too() -> None:
     assert [each["resourceId"] for each in shown["sources"]] == ["one:a"]
 
 
+@pytest.mark.contract("G5.1-5")
 @pytest.mark.parametrize("tool", [RAW_RESULTS, SYNTHESIZED])
 async def test_an_id_that_two_servers_have_is_looked_for_at_the_one_that_is_named(tool: str) -> None:
     served = two_of_the_same_id()

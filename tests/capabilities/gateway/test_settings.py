@@ -32,6 +32,7 @@ def _settings(directory: Path, **gateway: object) -> CoreSettings:
     )
 
 
+@pytest.mark.contract("G9-1")
 @pytest.mark.parametrize(
     ("said", "enabled"), [("false", False), ("0", False), ("Off", False), ("true", True), ("", True)]
 )
@@ -40,6 +41,7 @@ def test_the_environment_can_switch_the_gateway_off(said: str, enabled: bool) ->
     assert is_enabled(GatewaySettings(enabled=False), {FEATURE_VARIABLE: said}) is False
 
 
+@pytest.mark.contract("G1-3", "G16-3")
 async def test_without_any_file_of_servers_the_three_tools_are_there(tmp_path: Path) -> None:
     async with open_server(_settings(tmp_path)) as armarium:
         (gateway,) = armarium.capabilities
@@ -47,15 +49,14 @@ async def test_without_any_file_of_servers_the_three_tools_are_there(tmp_path: P
         assert {route.path_of("gateway") for route in gateway.routes} >= {"/config", "/rag/search", "/rag/synthesize"}
 
 
-async def test_switched_off_it_offers_nothing_and_reads_nothing(
+async def test_switched_off_it_is_not_opened_and_the_server_starts_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config/overrides").mkdir(parents=True)
     (tmp_path / "config/overrides/rag-mcp.json").write_text("not json")
     monkeypatch.setenv(FEATURE_VARIABLE, "false")
     async with open_server(_settings(tmp_path)) as armarium:
-        (gateway,) = armarium.capabilities
-        assert (list(gateway.tools), list(gateway.routes)) == ([], [])
+        assert armarium.capabilities == []
 
 
 async def test_a_server_is_not_started_before_somebody_asks_for_it(tmp_path: Path) -> None:
@@ -120,6 +121,13 @@ def test_the_doctor_tells_how_many_servers_there_are_and_which_programs_are_miss
     assert ok == ("ok", "2 of 3 enabled")
     assert missing[0] == "warn"
     assert "gone runs no-such-program" in missing[1]
+
+
+def test_the_doctor_warns_of_an_exclusive_server_that_everybody_sees(tmp_path: Path) -> None:
+    alone = {"command": "sh", "is_exclusive": True}
+    found = _findings(tmp_path, json.dumps({"shown": alone, "hidden": {**alone, "groups": ["legal"]}}))
+    warned = [message for state, message in found if state == "warn"]
+    assert warned == ["shown has `is_exclusive` and no groups, so every caller sees it"]
 
 
 def test_the_doctor_tells_every_mistake_in_the_file_of_servers(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
+from armarium.capabilities.gateway.upstreams.watchdog import Watchdog
 from support.upstreams import (
     SHORT_S,
     SLOW_S,
@@ -87,7 +89,7 @@ async def test_a_process_that_hung_is_replaced_after_the_break_and_no_caller_wai
         await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
         calls = upstream.health().calls
         await eventually(lambda: upstream.health().state == "ready")
-        assert upstream.health().calls == calls, "it was mended without any call"
+        assert upstream.health().calls == calls, "it was repaired without any call"
         await works(upstream)
         assert (await facts(upstream))["pid"] != frozen
         await eventually(lambda: not is_running(frozen))
@@ -142,16 +144,16 @@ async def test_a_server_that_says_nothing_from_the_start_is_left_alone_even_when
 
 
 async def test_a_server_that_is_no_longer_wanted_is_not_waited_for_until_its_break_ends() -> None:
-    with anyio.fail_after(TIMEOUT_S):
+    with anyio.fail_after(TIMEOUT_S), closing(Watchdog()) as watchdog:
         async with anyio.create_task_group() as tasks:
-            upstream = Upstream(hostile_process(), every_ping_counts(LONG_BREAK), tasks)
+            upstream = Upstream(hostile_process(), every_ping_counts(LONG_BREAK), tasks, watchdog)
             await frozen_pid(upstream)
             await timed_out(lambda: upstream.call("echo", {}, timeout_s=SHORT_S))
             await upstream.close()
             assert upstream.health().connections == 1
 
 
-async def test_a_server_that_keeps_dying_is_left_alone_and_mended_after_the_break() -> None:
+async def test_a_server_that_keeps_dying_is_left_alone_and_works_again_after_the_break() -> None:
     async with served(hostile_process(), with_limits(SHORT_BREAK, breaker={"failures": 2})) as upstream:
         await works(upstream)
         for _ in range(2):

@@ -56,6 +56,7 @@ async def synthesized(served: Any, *sources: str, **more: Any) -> Json:
     return await served.answer(ANNA, SYNTHESIZED, query="When is the lamp lit?", sources=list(sources), **more)
 
 
+@pytest.mark.contract("G9-3")
 async def test_the_only_server_writes_the_answer_itself() -> None:
     upstream = lighthouse(answers=True)
     answer = await synthesized(rig({"one": upstream}), "guide", synthesis_params={"style": "short"})
@@ -67,6 +68,7 @@ async def test_the_only_server_writes_the_answer_itself() -> None:
     assert not upstream.calls_of(RAW_RESULTS)
 
 
+@pytest.mark.contract("G3.3-7")
 async def test_what_a_server_shows_beside_its_answer_is_passed_on_as_far_as_it_is_of_the_contract() -> None:
     upstream = lighthouse(answers=True)
     upstream.say(
@@ -79,14 +81,17 @@ async def test_what_a_server_shows_beside_its_answer_is_passed_on_as_far_as_it_i
         },
     )
     answer = await synthesized(rig({"one": upstream}), "guide")
-    assert answer["artifacts"] == [{"name": "r.html", "b64": "PGI+", "mime": "text/html"}]
-    assert answer["display"] == {"open_canvas": True, "primary_file": "r.html"}
+    assert answer["artifacts"] == [{"name": "r.html", "b64": "PGI+", "mime": "text/html", "size": 3, "server": "one"}]
+    assert answer["display"] == {"open_canvas": True, "primary_file": "r.html", "server": "one"}
     assert answer["results"]["limits"] == {"truncated": True}
     assert (answer["meta_data"]["model"], answer["meta_data"]["tokens"]) == ("m-1", {"prompt": 9, "completion": 3})
     assert answer["meta_data"]["latency_ms"] >= 0
-    assert answer["meta_data"]["servers"]["one"]["dropped"] == 2
+    told = answer["meta_data"]["servers"]["one"]
+    assert (told["dropped"], told["dropped_artifacts"]) == (1, 1)
+    assert told["meta_data"]["tokens"]["note"] == "cheap"
 
 
+@pytest.mark.contract("G2-2", "G3.3-5", "G5.1-2", "G15-2")
 async def test_a_server_without_the_tool_is_answered_from_by_its_own_sentences_with_citations() -> None:
     answer = await synthesized(rig({"one": lighthouse()}), "guide")
     results = answer["results"]
@@ -104,6 +109,7 @@ async def test_sources_of_several_servers_are_answered_from_together() -> None:
     assert {citation["server"] for citation in answer["results"]["citations"]} == {"one", "armarium"}
 
 
+@pytest.mark.contract("G9-3")
 @pytest.mark.parametrize("code", ["backend_unavailable", "something_else"])
 async def test_a_server_that_cannot_write_now_is_searched_instead(code: str) -> None:
     upstream = lighthouse(answers=True)
@@ -147,6 +153,7 @@ async def test_a_model_answers_from_numbered_excerpts_and_numbers_that_do_not_ex
     assert LAMP in chat.chat.heard[1].content
 
 
+@pytest.mark.contract("G3.3-7")
 async def test_when_the_model_fails_the_hits_speak_for_themselves() -> None:
     answer = await synthesized(rig({"one": lighthouse()}, writer=writer(OPENAI.unavailable("away"))), "guide")
     assert answer["meta_data"]["model"] == "extractive"
@@ -163,6 +170,7 @@ async def test_markers_inside_a_hit_are_not_taken_for_citations() -> None:
     assert "(1) they say. [1]" in answer["results"]["answer"]
 
 
+@pytest.mark.contract("G3.3-3", "G3.3-6")
 async def test_an_answer_is_cut_to_the_length_asked_for_and_says_so() -> None:
     answer = await synthesized(rig({"one": lighthouse()}), "guide", synthesis_params={"max_chars": 60})
     assert len(answer["results"]["answer"]) <= 60
@@ -170,6 +178,7 @@ async def test_an_answer_is_cut_to_the_length_asked_for_and_says_so() -> None:
     assert all(each["marker"] in answer["results"]["answer"] for each in answer["results"]["citations"])
 
 
+@pytest.mark.contract("G3.3-4")
 async def test_hits_that_the_caller_chose_are_what_the_answer_is_made_of() -> None:
     upstream = lighthouse()
     served = rig({"one": upstream})
@@ -179,6 +188,7 @@ async def test_hits_that_the_caller_chose_are_what_the_answer_is_made_of() -> No
     assert [citation["resourceId"] for citation in answer["results"]["citations"]] == ["one:guide"]
 
 
+@pytest.mark.contract("G3.3-4")
 async def test_chosen_hits_reach_the_server_under_its_own_ids() -> None:
     upstream = lighthouse(answers=True)
     chosen = [{"id": "lamp", "resourceId": "one:guide", "snippet": "s"}]

@@ -30,6 +30,7 @@ from support.upstreams import (
 from support.waiting import eventually
 
 
+@pytest.mark.contract("G8-2")
 async def test_calls_in_flight_finish_within_the_drain_and_later_ones_are_refused(tmp_path: Path) -> None:
     results: list[Any] = []
     async with served(hostile_process()) as upstream:
@@ -81,6 +82,7 @@ async def test_what_is_still_in_flight_after_the_drain_fails_cleanly() -> None:
         assert [failure.code for failure in failures] == ["backend_unavailable"]
 
 
+@pytest.mark.contract("G8-1")
 async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
     stays, leaves = hostile_process(name="stays"), hostile_process(name="leaves")
     async with UpstreamSet(LIMITS, drain_s=TIMEOUT_S) as upstreams:
@@ -112,6 +114,7 @@ async def test_a_new_set_of_servers_leaves_those_that_stay_alone() -> None:
         await eventually(lambda: not is_running(pids[0]))
 
 
+@pytest.mark.contract("G8-2")
 async def test_a_call_on_a_server_that_is_removed_finishes() -> None:
     results: list[Any] = []
     spec = hostile_process()

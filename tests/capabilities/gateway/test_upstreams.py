@@ -136,6 +136,37 @@ async def test_an_answer_of_a_hundred_megabytes_is_never_held(upstream: Upstream
     await works(upstream)
 
 
+async def test_an_unpaired_surrogate_in_an_answer_is_replaced(upstream: Upstream) -> None:
+    assert (await upstream.call("half", {})).structured == {"text": "half \ufffd of it"}
+
+
+async def test_an_answer_that_is_not_utf8_is_repaired() -> None:
+    async with served(hostile_process()) as upstream:
+        assert (await upstream.call("bytes", {})).content[0]["text"] == "\ufffd\ufffd\ufffd \ufffd"
+        assert upstream.health().noise == 0
+
+
+@pytest.mark.contract("G3-2", "G5.4-3")
+async def test_what_a_tools_error_says_is_in_health_and_log_without_secrets(
+    upstream: Upstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    await upstream.call("fail", {"bearer": CANARY, "note": "the index is missing\n" + "x" * 10_000})
+    health = upstream.health()
+    assert (health.tool_errors, health.failures) == (1, 0)
+    assert health.last_tool_error is not None
+    assert health.last_tool_error.startswith("fail: ")
+    assert "the index is missing" in health.last_tool_error
+    assert len(health.last_tool_error) < 500
+    assert health.last_tool_error in [getattr(record, "reason", None) for record in caplog.records]
+    assert CANARY not in health.last_tool_error
+
+
+async def test_a_server_that_redirects_to_where_it_is_mounted_can_be_used() -> None:
+    async with hostile_address("--mounted") as spec, served(spec) as upstream:
+        await works(upstream)
+        assert upstream.health().connections == 1
+
+
 async def test_garbage_in_the_place_of_an_answer_fails_that_call_alone(upstream: Upstream) -> None:
     with pytest.raises((UpstreamProtocol, UpstreamTimeout)):
         await upstream.call("garbage", {}, timeout_s=SLOW_S)
@@ -189,12 +220,33 @@ async def test_a_rag_server_that_repeats_the_callers_secret_in_a_result_is_scrub
     assert CANARY not in str(result)
 
 
-async def test_a_result_of_a_generic_server_is_relayed_unchanged() -> None:
+async def test_a_result_of_a_generic_server_has_no_secret_that_was_sent_to_it() -> None:
+    spec = replace(hostile_process(env={"SERVICE_TOKEN": f"{CANARY}-key", "LEVEL": "verbose-level"}), kind="generic")
+    async with served(spec) as upstream:
+        said = await upstream.call("echo", {"bearer": f"Bearer {CANARY}", "note": f"{CANARY} verbose-level"})
+        assert said.structured == {"bearer": "Bearer [removed]", "note": "[removed] verbose-level"}
+        assert CANARY not in str(await upstream.call("facts", {}))
+
+
+async def test_short_words_stay_in_a_result_of_a_generic_server() -> None:
     async with served(replace(hostile_process(), kind="generic")) as upstream:
-        result = await upstream.call("echo", {"bearer": CANARY})
-        assert result.structured == {"bearer": CANARY}
+        sent = {"bearer": "abcd", "image": "iVBORw0KGgoabcdAAANSU"}
+        assert (await upstream.call("echo", sent)).structured == sent
 
 
+async def test_progress_does_not_repeat_a_secret() -> None:
+    heard: list[str | None] = []
+
+    async def note(done: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async with served(replace(hostile_process(), kind="generic")) as upstream:
+        await upstream.call("progress", {"bearer": CANARY, "message": f"as {CANARY}"}, on_progress=note)
+        await eventually(lambda: len(heard) == 2)
+    assert heard == ["step 1 as [removed]", "step 2 as [removed]"]
+
+
+@pytest.mark.contract("G3-2", "G5.4-3")
 async def test_what_a_failed_tool_says_is_told_without_the_callers_secrets(upstream: Upstream) -> None:
     result = await upstream.call("fail", {"bearer": f"Bearer {CANARY}", "note": f"with {CANARY}", CANARY: 1, "n": 2})
     assert result.is_error

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.model import Resource
+from armarium.foundation.access import is_member
 from armarium.foundation.identity import Principal
 
 
 def may_see_server(principal: Principal, spec: ServerSpec) -> bool:
     """Whether a caller may see and use a server. The caller must be in one of the server's groups; names are
-    case-sensitive. A server without groups is visible to all callers, unless it is exclusive: then it is visible to
-    none."""
-    if not spec.enabled:
-        return False
-    if not spec.groups:
-        return not spec.is_exclusive
-    return _is_in_any(principal, spec.groups)
+    case-sensitive. A server without groups is visible to all callers."""
+    return spec.enabled and is_member(principal, frozenset(spec.groups))
 
 
 def may_use_source(principal: Principal, spec: ServerSpec, source_id: str, resource: Resource | None = None) -> bool:
@@ -26,14 +20,10 @@ def may_use_source(principal: Principal, spec: ServerSpec, source_id: str, resou
     if not may_see_server(principal, spec):
         return False
     hint = source_hint(spec, source_id)
-    if hint is not None and hint.groups and not _is_in_any(principal, hint.groups):
+    if hint is not None and not is_member(principal, frozenset(hint.groups)):
         return False
-    return resource is None or not resource.groups or _is_in_any(principal, resource.groups)
+    return resource is None or is_member(principal, frozenset(resource.groups))
 
 
 def source_hint(spec: ServerSpec, source_id: str) -> DataSource | None:
     return next((source for source in spec.data_sources if source.id == source_id), None)
-
-
-def _is_in_any(principal: Principal, groups: Iterable[str]) -> bool:
-    return not frozenset(groups).isdisjoint(principal.groups)

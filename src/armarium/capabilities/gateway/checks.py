@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
 from armarium.capabilities.gateway.config.files import (
     SEARCH_ORDER,
+    HttpTransport,
     StdioTransport,
     has_config_folder,
     read_server_config,
@@ -20,6 +22,22 @@ from armarium.capabilities.gateway.settings import (
     usable_variables,
 )
 from armarium.capability import CheckResult, Facilities
+from armarium.foundation.access import AccessRule
+
+
+def destinations(section: GatewaySettings) -> Iterator[tuple[str, str]]:
+    """The addresses to which calls and queries are sent, each with the purpose."""
+    if not is_enabled(section):
+        return
+    if section.answers.model is not None:
+        yield section.answers.base_url, "answers"
+    if section.rerank.base_url is not None:
+        yield section.rerank.base_url, "reranking"
+    # Opening the gateway reports a mistake in the files.
+    with suppress(ServerConfigInvalid):
+        for spec in read_server_config(config_directory(section), usable_variables(section)).servers.values():
+            if spec.enabled and isinstance(spec.transport, HttpTransport):
+                yield spec.transport.url, f"calls of {spec.name}"
 
 
 def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[CheckResult]:
@@ -48,3 +66,19 @@ def check(section: GatewaySettings | None, facilities: Facilities) -> Iterator[C
         if isinstance(program, StdioTransport) and not shutil.which(program.command, path=program.env.get("PATH")):
             detail = f"{spec.name} runs {program.command}, which does not exist"
             yield CheckResult("gateway servers", "warn", detail, "install it, or correct `command`")
+        if spec.is_exclusive and not spec.groups:
+            detail = f"{spec.name} has `is_exclusive` and no groups, so every caller sees it"
+            yield CheckResult("gateway servers", "warn", detail, "add `groups` to restrict who sees it")
+
+
+def server_rules(section: GatewaySettings) -> Iterator[tuple[str, AccessRule]]:
+    """The groups of each enabled server and source; none if the files are invalid, which `check` reports."""
+    try:
+        servers = read_server_config(config_directory(section), usable_variables(section)).servers
+    except ServerConfigInvalid:
+        return
+    for spec in servers.values():
+        if spec.enabled:
+            yield f"server {spec.name}", AccessRule(frozenset(spec.groups))
+            for source in spec.data_sources:
+                yield f"source {spec.name}:{source.id}", AccessRule(frozenset(source.groups))

@@ -10,12 +10,15 @@ from armarium.foundation.errors import ArmariumError
 CONTACT_ADMINISTRATOR = "try again later, or contact the gateway's administrator"
 
 
-class GatewayError(ArmariumError):
+class GatewayError(ArmariumError, code="backend_error", http_status=502):
     """An error of a server behind the gateway. Its message never contains request data or an address."""
 
-    code, http_status = "backend_error", 502
     contract_code: ClassVar[str] = "backend_unavailable"
     """The nearest of the RAG contract's six codes, for clients that know only those."""
+
+    def __init_subclass__(cls, *, contract_code: str | None = None, **traits: Any) -> None:
+        super().__init_subclass__(**traits)
+        cls.contract_code = contract_code or cls.contract_code
 
     @property
     def for_operators(self) -> str | None:
@@ -23,54 +26,38 @@ class GatewayError(ArmariumError):
         return self.private.get("for_operators")
 
 
-class UpstreamUnavailable(GatewayError):
+class UpstreamUnavailable(GatewayError, code="backend_unavailable", retryable=True, http_status=503):
     """The server cannot be reached, or the connection ended during the call."""
 
-    code, retryable, http_status = "backend_unavailable", True, 503
 
-
-class UpstreamTimeout(GatewayError):
+class UpstreamTimeout(GatewayError, code="backend_timeout", retryable=True, http_status=504):
     """The server did not respond in time. The request was cancelled at the server."""
 
-    code, retryable, http_status = "backend_timeout", True, 504
 
-
-class UpstreamBusy(GatewayError):
+class UpstreamBusy(GatewayError, code="rate_limited", retryable=True, http_status=429, contract_code="rate_limited"):
     """Too many calls wait for this server."""
 
-    code, retryable, http_status = "rate_limited", True, 429
-    contract_code = "rate_limited"
 
-
-class UpstreamProtocol(GatewayError):
+class UpstreamProtocol(GatewayError, code="backend_protocol_error"):
     """The server sent a response that is not valid MCP."""
 
-    code = "backend_protocol_error"
 
-
-class UpstreamTooLarge(GatewayError):
+class UpstreamTooLarge(GatewayError, code="backend_answer_too_large"):
     """The server's response exceeds the size limit."""
 
-    code = "backend_answer_too_large"
 
-
-class UpstreamRefused(GatewayError):
+class UpstreamRefused(GatewayError, code="backend_refused"):
     """The server works but rejected this request: unknown tool, or invalid arguments."""
 
-    code = "backend_refused"
 
-
-class ProgramNotAllowed(GatewayError):
+class ProgramNotAllowed(
+    GatewayError, code="program_not_allowed", security=True, http_status=403, contract_code="unauthorized_user"
+):
     """An entry that was sent through the API would start a program which the operator has not allowed."""
 
-    code, security, http_status = "program_not_allowed", True, 403
-    contract_code = "unauthorized_user"
 
-
-class ServerConfigInvalid(GatewayError):
+class ServerConfigInvalid(GatewayError, code="registry_invalid", http_status=422):
     """The server configuration is invalid and was not applied."""
-
-    code, http_status = "registry_invalid", 422
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None, **more: Any) -> None:
         super().__init__(message, hint=hint, problems=list(problems) or None, **more)
@@ -78,28 +65,48 @@ class ServerConfigInvalid(GatewayError):
         """Every mistake with its location; the message is the first of them."""
 
 
-class UnauthorizedUser(GatewayError):
+class UnauthorizedUser(
+    GatewayError, code="unauthorized_user", contract_code="unauthorized_user", http_status=403, security=True
+):
     """The caller may not use this server."""
 
-    code, contract_code, http_status, security = "unauthorized_user", "unauthorized_user", 403, True
 
-
-class UnauthorizedSource(GatewayError):
+class UnauthorizedSource(
+    GatewayError, code="unauthorized_source", contract_code="unauthorized_source", http_status=403, security=True
+):
     """The caller may not use this source."""
 
-    code, contract_code, http_status, security = "unauthorized_source", "unauthorized_source", 403, True
 
-
-class InvalidSource(GatewayError):
+class InvalidSource(GatewayError, code="invalid_source", contract_code="invalid_source", http_status=404):
     """The source does not exist, or its id is ambiguous."""
 
-    code, contract_code, http_status = "invalid_source", "invalid_source", 404
 
-
-class TokenExpired(GatewayError):
+class TokenExpired(GatewayError, code="token_expired", contract_code="token_expired", http_status=401, security=True):
     """The token that the server requires is missing, invalid or expired."""
 
-    code, contract_code, http_status, security = "token_expired", "token_expired", 401, True
+
+class ExclusiveServer(GatewayError, code="exclusive_server", contract_code="unauthorized_source", http_status=409):
+    """A server that excludes all others is selected in this session."""
+
+
+class LinkExpired(GatewayError, code="link_expired", contract_code="token_expired", http_status=410):
+    """The download link is invalid or has expired."""
+
+
+class FileTooLarge(GatewayError, code="file_too_large", contract_code="invalid_source", http_status=413):
+    """The file is too large to be passed to a server."""
+
+
+class FileChangedMeanwhile(GatewayError, code="file_changed", retryable=True, http_status=409):
+    """The file changed while it was read."""
+
+
+class DownloadsUnavailable(GatewayError, code="downloads_unavailable", http_status=409):
+    """The server cannot reach this one to fetch a file."""
+
+
+class SelectionsUnavailable(GatewayError, code="selections_unavailable", retryable=True, http_status=503):
+    """The stored selections cannot be read or written."""
 
 
 class TooManyCalls(UpstreamBusy):

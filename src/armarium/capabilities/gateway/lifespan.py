@@ -5,38 +5,50 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import anyio
 
 from armarium.capabilities.gateway.admin.service import Administration, administration_routes
-from armarium.capabilities.gateway.config.files import has_config_folder
+from armarium.capabilities.gateway.config.files import ServerSpec, has_config_folder
+from armarium.capabilities.gateway.downloads.links import DownloadLinks
+from armarium.capabilities.gateway.downloads.service import Downloads
 from armarium.capabilities.gateway.errors import ServerConfigInvalid, TooManyCalls
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.query.rank_fusion import RerankPolicy
 from armarium.capabilities.gateway.query.synthesis import AnswerWriter
+from armarium.capabilities.gateway.selections.service import Selections
+from armarium.capabilities.gateway.selections.store import SelectionStore
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
-from armarium.capabilities.gateway.servers.proxy import ProxyToolProvider
+from armarium.capabilities.gateway.servers.proxy import Arguments, ProxyToolProvider
 from armarium.capabilities.gateway.service import Gateway
+from armarium.capabilities.gateway.session_tools import SessionTools
 from armarium.capabilities.gateway.settings import (
     AnswerSettings,
     GatewaySettings,
     RerankSettings,
     config_directory,
-    secret_value,
-    token_secret,
     usable_variables,
 )
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools, gateway_routes
-from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.capabilities.gateway.tools import (
+    DOWNLOAD,
+    SESSION_TOOLS,
+    bind_ask_tool,
+    bind_rag_tools,
+    download_route,
+    gateway_routes,
+)
+from armarium.capabilities.gateway.upstreams.types import UpstreamLimits, UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.capability import Capability, Facilities
+from armarium.foundation.access import ADMINISTER, Access, is_member
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.rate_limit import RateLimit
-from armarium.foundation.tools import bind_tools
+from armarium.foundation.tools import Call, bind_tools
 
 _log = logging.getLogger(__name__)
 
@@ -77,50 +89,79 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
         )
         per_minute = settings.limits.rate_per_minute
         rate_limit = None if per_minute is None else RateLimit(per_minute / 60, per_minute, TooManyCalls)
-        tool_provider = ProxyToolProvider(servers, rate_limit)
+        administrators = {ADMINISTER: frozenset({settings.admin_group})}
+        access = Access("gateway", replace(settings.rule, narrower={**settings.rule.narrower, **administrators}))
+        selections = Selections(
+            SelectionStore(facilities.state_dir / "gateway" / "selections.db"),
+            lambda: [upstream.spec for upstream in upstreams.all()],
+        )
+        parts.callback(selections.store.close)
+
+        downloads = Downloads(
+            DownloadLinks(ttl_s=settings.downloads.ttl_s),
+            address=facilities.address,
+            base_url=settings.downloads.base_url,
+            max_bytes=settings.downloads.max_bytes,
+        )
+
+        async def prepare(call: Call, spec: ServerSpec, tool: UpstreamTool, arguments: Arguments) -> Arguments:
+            await selections.require_permitted(call, spec.name)
+            return await downloads.with_links(call, spec, tool, arguments)
+
+        def update_links() -> None:
+            downloads.links.update_servers({each.spec.name: each.spec.transport for each in upstreams.all()})
+
+        tool_provider = ProxyToolProvider(servers, rate_limit, access, prepare)
         try:
             await servers.reload()
         except ServerConfigInvalid as error:
             raise ConfigError(error.message, hint="correct the file, or remove it") from error
-        gateway = _build_gateway(upstreams, settings, facilities, parts)
+        gateway = Gateway(
+            upstreams.all,
+            BuiltInServer(facilities.sources) if settings.own_sources else None,
+            settings.limits,
+            LentTokens(max_ttl_s=settings.tokens.session_ttl_s),
+            CapabilityTokens(settings.tokens.secret, ttl_s=settings.tokens.ttl_s),
+            selections,
+            rerank_policy=_rerank_policy(settings.rerank, parts),
+            writer=_writer(settings.answers, parts),
+        )
+        update_links()
         servers.on_reload(lambda changes: gateway.servers_changed())
+        servers.on_reload(lambda changes: update_links())
         tasks = await parts.enter_async_context(anyio.create_task_group())
         tasks.start_soon(tool_provider.keep_current)
         if settings.watch:
             tasks.start_soon(servers.watch)
-        tools = bind_rag_tools(gateway, rate_limit)
+        tools = bind_rag_tools(gateway, rate_limit, access)
+        administration = Administration(servers, settings.admin_commands, limits)
+        session_tools = SessionTools(gateway, lambda principal: is_member(principal, frozenset({settings.admin_group})))
         routes = [
-            *gateway_routes([*tools, *bind_tools(SESSION_TOOLS, gateway)]),
-            *administration_routes(Administration(servers, settings.admin_commands), admin_group=settings.admin_group),
+            *gateway_routes(
+                [
+                    *tools,
+                    bind_ask_tool(gateway, rate_limit, access),
+                    *bind_tools(SESSION_TOOLS, session_tools, access),
+                ]
+            ),
+            download_route(DOWNLOAD.bind(downloads, access), downloads.principal_of),
+            *administration_routes(administration, access, admin_group=settings.admin_group),
         ]
         try:
-            yield Capability("gateway", tools, _INSTRUCTIONS, routes, tool_provider)
+            yield Capability("gateway", tools, _INSTRUCTIONS, routes, tool_provider, access)
         finally:
             tasks.cancel_scope.cancel()
-
-
-def _build_gateway(
-    upstreams: UpstreamSet, settings: GatewaySettings, facilities: Facilities, parts: AsyncExitStack
-) -> Gateway:
-    """The service over servers that may change. What it opens is closed with `parts`."""
-    secret = token_secret(settings)
-    return Gateway(
-        upstreams.all,
-        BuiltInServer(facilities.sources) if settings.own_sources else None,
-        settings.limits,
-        LentTokens(max_ttl_s=settings.tokens.session_ttl_s),
-        CapabilityTokens(secret.encode() if secret else None, ttl_s=settings.tokens.ttl_s),
-        rerank_policy=_rerank_policy(settings.rerank, parts),
-        writer=_writer(settings.answers, parts),
-    )
 
 
 def _rerank_policy(rerank: RerankSettings, parts: AsyncExitStack) -> RerankPolicy | None:
     if rerank.base_url is None:
         return None
-    from armarium.providers.cohere import CohereReranker, cohere_client
+    from armarium.providers.client import ProviderClient
+    from armarium.providers.hosted import CohereReranker
+    from armarium.providers.vendors import COHERE
 
-    reranker = CohereReranker(cohere_client(rerank.base_url, secret_value(rerank.api_key)), rerank.model)
+    client = ProviderClient(COHERE, rerank.api_key, base_url=rerank.base_url)
+    reranker = CohereReranker(client, rerank.model)
     parts.push_async_callback(reranker.aclose)
     return RerankPolicy(reranker, rerank.candidates, rerank.timeout_s)
 
@@ -128,12 +169,14 @@ def _rerank_policy(rerank: RerankSettings, parts: AsyncExitStack) -> RerankPolic
 def _writer(answers: AnswerSettings, parts: AsyncExitStack) -> AnswerWriter | None:
     if answers.model is None:
         return None
-    from armarium.providers.openai import OpenAIChat, openai_client
+    from armarium.providers.client import ProviderClient
+    from armarium.providers.hosted import HostedChat
     from armarium.providers.retry import RetryPolicy
+    from armarium.providers.vendors import OPENAI
 
     # Few retries: a caller waits, and the extractive answer is a good fallback.
     retry_policy = RetryPolicy(max_attempts=2, deadline_s=answers.timeout_s)
-    client = openai_client(answers.base_url, secret_value(answers.api_key), retry_policy=retry_policy)
-    chat = OpenAIChat(client, answers.model)
+    client = ProviderClient(OPENAI, answers.api_key, base_url=answers.base_url, retry_policy=retry_policy)
+    chat = HostedChat(client, answers.model)
     parts.push_async_callback(chat.aclose)
     return AnswerWriter(chat, answers.timeout_s, answers.max_context_chars)

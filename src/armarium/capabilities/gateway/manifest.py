@@ -8,42 +8,23 @@ from typing import TYPE_CHECKING
 from armarium.manifest import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable
     from pathlib import Path
 
     from armarium.capabilities.gateway.settings import GatewaySettings
-    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandGroups
-    from armarium.foundation.tools import ToolSpec
-
-
-def settings_model() -> type[GatewaySettings]:
-    """The model of the `gateway` section."""
-    from armarium.capabilities.gateway.settings import GatewaySettings
-
-    return GatewaySettings
+    from armarium.foundation.access import AccessRule
+    from armarium.foundation.trust import Confirmable
 
 
 @asynccontextmanager
 async def open_capability(section: GatewaySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
-    """Open the gateway for the duration of the block. A disabled gateway has no tools."""
-    from armarium.capabilities.gateway.settings import is_enabled
-    from armarium.capability import Capability
-
-    if not is_enabled(section):
-        yield Capability("gateway", [], "")
-        return
+    """Open the gateway for the duration of the block."""
     from armarium.capabilities.gateway.lifespan import open_gateway
 
     async with open_gateway(section, facilities) as capability:
         yield capability
-
-
-def check(section: GatewaySettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    """Check the settings and the configuration files of the upstreams."""
-    from armarium.capabilities.gateway import checks
-
-    return checks.check(section, facilities)
 
 
 def state_paths(section: GatewaySettings) -> list[Path]:
@@ -54,11 +35,26 @@ def state_paths(section: GatewaySettings) -> list[Path]:
     return [config_dir / "overrides", config_dir / "defaults"]
 
 
-def declared_tools() -> Sequence[ToolSpec]:
-    """The tools, without a gateway behind them."""
-    from armarium.capabilities.gateway.tools import TOOLS
+def access_rules(section: GatewaySettings) -> Iterable[tuple[str, AccessRule]]:
+    """The groups of the gateway, and of each server and source in the configuration files."""
+    from armarium.capabilities.gateway import checks
 
-    return [tool.spec for tool in TOOLS]
+    return [*section.rules(), *checks.server_rules(section)]
+
+
+def confirmable_files(directory: Path, section: GatewaySettings | None) -> Iterable[Confirmable]:
+    """The servers in the directory's configuration files: programs that the gateway starts, and addresses."""
+    from armarium.capabilities.gateway.config.files import files_to_confirm
+    from armarium.capabilities.gateway.settings import GatewaySettings
+
+    return files_to_confirm(directory, (section or GatewaySettings()).config_dir)
+
+
+def destinations(section: GatewaySettings) -> Iterable[tuple[str, str]]:
+    """The servers with an address, and the models that answer and rerank."""
+    from armarium.capabilities.gateway import checks
+
+    return checks.destinations(section)
 
 
 def is_enabled(section: GatewaySettings) -> bool:
@@ -79,11 +75,11 @@ def add_commands(groups: CommandGroups) -> None:
 
 MANIFEST = Manifest(
     "gateway",
-    settings_model,
     open_capability,
-    check=check,
     state_paths=state_paths,
-    declared_tools=declared_tools,
+    access_rules=access_rules,
+    confirmable_files=confirmable_files,
+    destinations=destinations,
     is_enabled=is_enabled,
     add_commands=add_commands,
 )

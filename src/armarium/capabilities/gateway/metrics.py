@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from armarium.capabilities.gateway.upstreams.instrumentation import RequestKind
-from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamHealth
+from armarium.capabilities.gateway.upstreams.types import HealthState, RequestKind, UpstreamHealth
 
 _BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 

@@ -14,6 +14,20 @@ Secrets = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Attachments:
+    """What a server's response has besides its results."""
+
+    artifacts: Sequence[Json] = ()
+    """Files, as the contract describes them."""
+    display: Json | None = None
+    """How a user interface should show them."""
+    meta_data: Json | None = None
+    """The server's own metadata."""
+    dropped: int = 0
+    """Number of invalid files."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """A searchable source, as its server describes it."""
 
@@ -31,6 +45,12 @@ class Resource:
     last_indexed: str | None = None
     docs: int | None = None
     chunks: int | None = None
+    default_selected: bool | None = None
+    """None if the server does not report it."""
+    incomplete: str | None = None
+    """Why documents may be missing, such as an index that is being built."""
+    hierarchy: Json = field(default_factory=dict[str, Any])
+    """Hints about its place among the resources of its server: `parentId`, `parentIds`, `path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,7 @@ class ResourceList:
     """Its defaults for answers: model, style and length."""
     total: int | None = None
     """How many there are on all pages, if the server reports it."""
+    attachments: Attachments = Attachments()
 
     @property
     def by_id(self) -> Mapping[str, Resource]:
@@ -81,6 +102,8 @@ class RagHit:
     provenance: Json | None = None
     timestamp: str | None = None
     is_code: bool = False
+    further: Json = field(default_factory=dict[str, Any])
+    """Fields that the contract does not have."""
 
     @property
     def text(self) -> str:
@@ -100,6 +123,9 @@ class RagHits:
     """Sources that could not be searched, although others could."""
     unmet_filters: Sequence[str] = ()
     """Filters that the server cannot apply."""
+    attachments: Attachments = Attachments()
+    incomplete: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By source: why its documents may be missing, such as an index that is being built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +136,13 @@ class RagAnswer:
     """The text, with markers such as [1] for the citations."""
     citations: Sequence[Json] = ()
     limits: Json | None = None
-    artifacts: Sequence[Json] = ()
-    display: Json | None = None
+    attachments: Attachments = Attachments()
     model: str | None = None
     tokens: Json | None = None
     """Token usage of its model, if known."""
     dropped: int = 0
+    incomplete: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By source: why its documents may be missing from a server's answer."""
 
     def results(self) -> Json:
         """The contract's `results`."""

@@ -11,6 +11,9 @@ SECRET_PARAMETERS: Final = ("user_token", "api_key", "bearer", "oauth_token", "c
 log, the audit trail, an error or a file."""
 MAX_SECRET_LENGTH: Final = 16_384
 
+SECRET_NAME: Final = re.compile(r"(?i)(token|key|secret|passw|pwd|credential|auth|bearer|cookie)")
+"""Names of variables, headers and flags whose value is probably a secret."""
+
 _MARK = "[removed]"
 MIN_MASKED_LENGTH: Final = 4
 """Shorter secrets are replaced only where they are whole words in texts, and never in field names."""

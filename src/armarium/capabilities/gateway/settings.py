@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PlainSerializer, SecretStr
+from pydantic import AfterValidator, Field, PlainSerializer, SecretStr
 
-from armarium.foundation.settings import Section
+from armarium.foundation.file_secrets import require_length, revealed, written
+from armarium.foundation.settings import RestrictedSection, Section
 
 FEATURE_VARIABLE = "FEATURE_RAG_MCP_ENABLED"
 """The environment variable that disables the three tools and their routes."""
 
 _OFF = frozenset({"0", "false", "no", "off"})
 
-Secret = Annotated[SecretStr, PlainSerializer(lambda secret: None)]
-"""A secret that is never serialized."""
+Secret = Annotated[SecretStr, PlainSerializer(written)]
+"""A secret that is never serialized; its file is."""
+
+
+def _require_length(secret: SecretStr) -> SecretStr:
+    return require_length(secret, 16, "create one with `openssl rand -hex 32`")
 
 
 class BreakerSettings(Section):
@@ -58,13 +63,25 @@ class GatewayLimits(Section):
 class TokenSettings(Section):
     """Capability tokens, and tokens that callers store for their session."""
 
-    secret: Secret | None = Field(default=None, min_length=16)
+    secret: Annotated[Secret, AfterValidator(_require_length)] | None = None
     """The secret from which each server's signing key for capability tokens is derived: `armarium gateway token-key
     SERVER`. Without it, each process uses a random secret, and tokens are issued only on request."""
     ttl_s: int = Field(default=300, ge=1, le=86_400)
     """Lifetime of a capability token in seconds."""
     session_ttl_s: int = Field(default=3600, ge=1, le=7 * 86_400)
     """Maximum lifetime of a caller's stored token in seconds. It is stored in memory only."""
+
+
+class DownloadSettings(Section):
+    """Links with which servers fetch the files that a call names as `filename` or `file_names`."""
+
+    base_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")
+    """The URL of this server for servers on other machines, such as https://files.example.org. Servers on this machine
+    use the address on which it listens."""
+    ttl_s: int = Field(default=300, ge=1, le=3600)
+    """Lifetime of a link in seconds."""
+    max_bytes: int = Field(default=10 * 1024 * 1024, gt=0, le=32 * 1024 * 1024)
+    """The maximum size of a file."""
 
 
 class AnswerSettings(Section):
@@ -97,7 +114,7 @@ class RerankSettings(Section):
     """How many hits are reranked."""
 
 
-class GatewaySettings(Section):
+class GatewaySettings(RestrictedSection):
     """One address for many MCP servers, where each caller sees only the servers of their groups."""
 
     enabled: bool = True
@@ -108,7 +125,7 @@ class GatewaySettings(Section):
     watch: bool = True
     """Whether changes to those files are applied while the server runs."""
     admin_group: str = Field(default="admin", min_length=1)
-    """Members of this group may administer the servers."""
+    """Members of this group may administer the servers, if `groups` admits them, too."""
     variables: tuple[str, ...] = ()
     """The environment variables that `${NAME}` in an entry may use. Others stay secret, whoever writes an entry."""
     admin_commands: tuple[str, ...] = ()
@@ -118,6 +135,7 @@ class GatewaySettings(Section):
     """Whether the corpus and the caller's own projects in the store are offered as sources."""
     limits: GatewayLimits = GatewayLimits()
     tokens: TokenSettings = TokenSettings()
+    downloads: DownloadSettings = DownloadSettings()
     answers: AnswerSettings = AnswerSettings()
     rerank: RerankSettings = RerankSettings()
 
@@ -140,9 +158,4 @@ def config_directory(settings: GatewaySettings) -> Path:
 
 def token_secret(settings: GatewaySettings | None) -> str | None:
     """The configured secret for capability tokens."""
-    return secret_value(settings.tokens.secret) if settings is not None else None
-
-
-def secret_value(secret: SecretStr | None) -> str | None:
-    """The text of a secret; None if it is empty."""
-    return secret.get_secret_value() or None if secret is not None else None
+    return revealed(settings.tokens.secret) if settings is not None else None

@@ -8,14 +8,16 @@ import pytest
 
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, CapabilityVerifier
 from support.command_line import InThisProcess
+from support.trusted import trust
 
 SECRET = "a secret that is long enough"
 
 
 @pytest.fixture
-def settings(project: Path) -> Path:
+def settings(project: Path, environ: dict[str, str]) -> Path:
     file = project / "armarium.yaml"
     file.write_text(f"gateway: {{tokens: {{secret: {SECRET}}}}}\n")
+    trust(project, environ)
     return file
 
 
@@ -28,15 +30,21 @@ def test_the_printed_key_verifies_tokens_of_its_server(quick: InThisProcess, set
     assert SECRET not in key
 
 
-def test_the_secret_can_be_set_in_the_environment(quick: InThisProcess, settings: Path) -> None:
+def test_the_secret_can_be_set_in_the_environment(
+    quick: InThisProcess, settings: Path, environ: dict[str, str]
+) -> None:
     key = quick("gateway", "token-key", "lawRag").stdout
     settings.write_text("gateway: {}\n")
+    trust(settings.parent, environ)
     assert quick("gateway", "token-key", "lawRag", ARMARIUM_GATEWAY__TOKENS__SECRET=SECRET).stdout == key
 
 
 @pytest.mark.parametrize("section", ["gateway: {}", "server: {port: 9000}"])
-def test_without_a_secret_there_is_no_key(quick: InThisProcess, settings: Path, section: str) -> None:
+def test_without_a_secret_there_is_no_key(
+    quick: InThisProcess, settings: Path, environ: dict[str, str], section: str
+) -> None:
     settings.write_text(section)
+    trust(settings.parent, environ)
     outcome = quick("gateway", "token-key", "lawRag")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "gateway.tokens.secret" in outcome.stderr

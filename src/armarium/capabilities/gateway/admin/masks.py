@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
+from armarium.capabilities.gateway.secret_parameters import SECRET_NAME
+
 MASK: Final = "********"
 """Replaces a possible secret. Sent back, it keeps the current value."""
 
 _VALUES = ("env", "headers")
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
-_SECRET_NAME = re.compile(r"(?i)(token|key|secret|passw|pwd|credential|auth|bearer|cookie)")
 # `--token=x`, `api-key=x`, `API_KEY: x`, and headers whose value begins with a scheme.
 _NAMED = re.compile(r"(?s)(-{0,2}[A-Za-z][\w.-]*\s*[=:]\s*)(.+)")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
@@ -91,12 +92,12 @@ def _is_value_of(flag: str, argument: str) -> bool:
     """Whether an argument is the secret value of the flag before it."""
     if _SHORT_FLAG.fullmatch(flag):
         return bool(_PASSWORD_LIKE.fullmatch(argument))
-    return bool(_FLAG.fullmatch(flag) and _SECRET_NAME.search(flag) and not argument.startswith("-"))
+    return bool(_FLAG.fullmatch(flag) and SECRET_NAME.search(flag) and not argument.startswith("-"))
 
 
 def _mask_argument(argument: str) -> str:
     named = _NAMED.fullmatch(argument)
-    if named is not None and _SECRET_NAME.search(named[1]):
+    if named is not None and SECRET_NAME.search(named[1]):
         return named[1] + _mask_value(named[2])
     if _ADDRESS.search(argument):
         return _ADDRESS.sub(lambda found: _mask_url(found[0]), argument)

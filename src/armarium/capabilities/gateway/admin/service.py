@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 import anyio
 import orjson
 from anyio import to_thread
 from pydantic import Field, WithJsonSchema
+from typing_extensions import TypedDict
 
 from armarium.capabilities.gateway.admin.masks import mask, remaining_masks, unmask
+from armarium.capabilities.gateway.admin.trial import OfferedTool, Trial, offered_tool, try_server
 from armarium.capabilities.gateway.config.entries import ServerEntry
 from armarium.capabilities.gateway.config.files import (
     SCHEMA_KEY,
@@ -23,15 +26,24 @@ from armarium.capabilities.gateway.config.files import (
     resolve_entries,
 )
 from armarium.capabilities.gateway.config.schema import server_config_schema
-from armarium.capabilities.gateway.errors import InvalidSource, ProgramNotAllowed, ServerConfigInvalid
+from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, ProgramNotAllowed, ServerConfigInvalid
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
+from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
+from armarium.capabilities.gateway.upstreams.upstream import Upstream
+from armarium.foundation.access import ADMINISTER, Access
+from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Args, Call, NoArgs, bind_tools, declare_tool
+from armarium.foundation.trust import Confirmations, sensitive_settings
 
 Entries = dict[str, ServerEntry]
 AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+
+
+_MAX_TRIALS: Final = 2
+"""Servers that are tried at the same time. Each may be a process."""
 
 
 class ServerArgs(Args):
@@ -44,6 +56,23 @@ class PutServerArgs(ServerArgs):
     """The entry as in the configuration file."""
     kind: Literal["rag", "generic"] = "rag"
     """The file: `rag` for `rag-mcp.json`, `generic` for `mcp.json`."""
+
+
+class ServerToolsArgs(ServerArgs):
+    after: str | None = None
+    """Where to continue: `next` of the previous page."""
+    limit: int = Field(default=200, ge=1, le=500)
+
+
+class ServerTools(TypedDict):
+    tools: list[OfferedTool]
+    total: int
+    next: NotRequired[str]
+
+
+class ServerHealth(TypedDict):
+    server: str
+    health: dict[str, Any]
 
 
 class SourceArgs(ServerArgs):
@@ -60,10 +89,14 @@ class Administration:
     """The tools of administrators. Changes are written to the overrides, so that shipped defaults stay unchanged, and
     apply immediately."""
 
-    def __init__(self, servers: LiveServers, allowed_commands: Collection[str] = ()) -> None:
+    def __init__(
+        self, servers: LiveServers, allowed_commands: Collection[str] = (), limits: UpstreamLimits | None = None
+    ) -> None:
         self._servers = servers
         self._allowed_commands = allowed_commands
+        self._limits = limits or UpstreamLimits()
         self._lock = anyio.Lock()
+        self._trials = anyio.CapacityLimiter(_MAX_TRIALS)
 
     async def servers(self, call: Call, args: NoArgs) -> Json:
         """List all servers with their health, the configuration files in use, and problems of newer files."""
@@ -96,20 +129,59 @@ class Administration:
 
     async def put_server(self, call: Call, args: PutServerArgs) -> Json:
         """Create or replace a server and apply the change immediately."""
-        name = args.server
+        return await self._change(args.server, lambda entries: self._put(entries, args), args.kind)
 
-        def put(entries: Entries) -> None:
-            current = entries.get(name)
-            unmasked = unmask(args.entry, _entry_as_json(current) if current is not None else {})
-            if places := remaining_masks(unmasked):
-                problems = [f"`{name}.{place}` is masked, but there is no current value for it" for place in places]
-                hint = "send the value itself, or ${NAME} for an environment variable"
-                raise ServerConfigInvalid(problems[0], problems=tuple(problems), hint=hint)
-            entry = parse_entry(name, unmasked)
-            self._check_program(entry, current)
-            entries[name] = entry
+    async def check(self, call: Call, args: PutServerArgs) -> Trial:
+        """Try an entry without saving it: connect to the server, list its tools and, if it is a RAG server, its
+        sources. What could not be saved is not tried."""
+        config = await to_thread.run_sync(read_server_config, self._servers.config_dir, self._servers.environ)
+        entries = dict(config.entries[args.kind])
+        self._put(entries, args)
+        # A disabled server can be tried, too.
+        entries[args.server] = entries[args.server].model_copy(update={"enabled": True})
+        spec = resolve_entries({**config.entries, args.kind: entries}, self._servers.environ)[args.server]
+        if spec.transport is None:
+            problem = f"`{args.server}` has neither `command` nor `url`"
+            raise ServerConfigInvalid(problem, problems=(problem,), hint="there is nothing to try")
+        async with self._trials:
+            return await try_server(call, spec, self._limits)
 
-        return await self._change(name, put, args.kind)
+    async def reconnect(self, call: Call, args: ServerArgs) -> ServerHealth:
+        """Open a new connection to a server now, without waiting for the next call or trial. Calls in flight fail."""
+        upstream = self._upstream(args.server)
+        with suppress(GatewayError):
+            # The health says why it failed.
+            await upstream.reconnect()
+        return {"server": args.server, "health": _health_as_json(asdict(upstream.health()))}
+
+    async def tools(self, call: Call, args: ServerToolsArgs) -> ServerTools:
+        """List the tools of a server by name, as it describes them. Connects to it if necessary."""
+        listed = sorted(await self._upstream(args.server).tools(), key=lambda tool: tool.name)
+        following = [tool for tool in listed if args.after is None or tool.name > args.after]
+        shown = [offered_tool(tool) for tool in following[: args.limit]]
+        page: ServerTools = {"tools": shown, "total": len(listed)}
+        if len(following) > args.limit:
+            page["next"] = shown[-1]["name"]
+        return page
+
+    def _upstream(self, name: str) -> Upstream:
+        if (upstream := self._servers.upstreams.get(name)) is None:
+            _kind_of(self._servers.config, name)
+            raise InvalidSource(f"`{name}` is disabled", hint="set `enabled` in its entry")
+        return upstream
+
+    def _put(self, entries: Entries, args: PutServerArgs) -> None:
+        """Put the entry in place of the current one, whose values replace the masks. Raises if it is not valid, or if
+        an administrator may not have it."""
+        name, current = args.server, entries.get(args.server)
+        unmasked = unmask(args.entry, _entry_as_json(current) if current is not None else {})
+        if places := remaining_masks(unmasked):
+            problems = [f"`{name}.{place}` is masked, but there is no current value for it" for place in places]
+            hint = "send the value itself, or ${NAME} for an environment variable"
+            raise ServerConfigInvalid(problems[0], problems=tuple(problems), hint=hint)
+        entry = parse_entry(name, unmasked)
+        self._check_program(entry, current)
+        entries[name] = entry
 
     def _check_program(self, entry: ServerEntry, current: ServerEntry | None) -> None:
         """Refuse an entry that would start a program which the operator has not allowed. One that starts exactly what
@@ -163,43 +235,56 @@ class Administration:
             def write() -> None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(file, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+                # An administrator decided this, so the next start need not ask.
+                with suppress(ConfigError):
+                    Confirmations().add(file, sensitive_settings(content, {}, ()))
 
             try:
-                await to_thread.run_sync(write)
+                return await self._servers.reload(write)
             except OSError as error:
                 raise ServerConfigInvalid(
                     f"overrides/{file.name} cannot be written: {error.strerror}",
                     hint="give the server write permission",
                 ) from error
-            return await self._servers.reload()
 
 
-_SUBJECT: Final[dict[str, Any]] = {"subject": ("server", "source")}
+_ADMINISTERS: Final[dict[str, Any]] = {"role": ADMINISTER}
+_SUBJECT: Final[dict[str, Any]] = {"subject": ("server", "source"), **_ADMINISTERS}
 # An entry may contain keys of servers.
 _SECRET: Final[dict[str, Any]] = {**_SUBJECT, "secret_fields": frozenset({"entry", "hint"})}
 _DELETE: Final[dict[str, Any]] = {**_SUBJECT, "destructive": True}
 
 TOOLS: Final = (
-    declare_tool("admin_servers", Administration.servers, title="Servers", read_only=True),
+    declare_tool("admin_servers", Administration.servers, title="Servers", read_only=True, **_ADMINISTERS),
     declare_tool("admin_server", Administration.server, title="A server", read_only=True, **_SUBJECT),
-    declare_tool("admin_schema", Administration.schema, title="Schema of the configuration files", read_only=True),
-    declare_tool("admin_reload", Administration.reload, title="Reload the configuration files"),
+    declare_tool(
+        "admin_schema", Administration.schema, title="Schema of the configuration files", read_only=True, **_ADMINISTERS
+    ),
+    declare_tool("admin_reload", Administration.reload, title="Reload the configuration files", **_ADMINISTERS),
     declare_tool("admin_put_server", Administration.put_server, title="Create or replace a server", **_SECRET),
     declare_tool("admin_delete_server", Administration.delete_server, title="Delete a server", **_DELETE),
+    declare_tool("admin_check_server", Administration.check, title="Try a server", **_SECRET),
+    declare_tool("admin_reconnect", Administration.reconnect, title="Reconnect a server", **_SUBJECT),
+    declare_tool("admin_server_tools", Administration.tools, title="Tools of a server", read_only=True, **_SUBJECT),
     declare_tool("admin_put_source", Administration.put_source, title="Create or replace a hint", **_SECRET),
     declare_tool("admin_delete_source", Administration.delete_source, title="Delete a hint", **_DELETE),
 )
 
 
-def administration_routes(administration: Administration, *, admin_group: str) -> list[Route]:
+def administration_routes(
+    administration: Administration, access: Access | None = None, *, admin_group: str
+) -> list[Route]:
     """`/api/admin/mcp` and the paths below it, for members of the group."""
-    tool = {each.name: each for each in bind_tools(TOOLS, administration)}
+    tool = {each.name: each for each in bind_tools(TOOLS, administration, access)}
     options: dict[str, Any] = {"at_root": True, "groups": frozenset({admin_group})}
     server, source = "/admin/mcp/servers/{server}", "/admin/mcp/servers/{server}/sources/{source}"
     return [
         Route("GET", "/admin/mcp", tool["admin_servers"], "List all servers with their health", **options),
         Route("POST", "/admin/mcp/reload", tool["admin_reload"], "Reload the configuration files", **options),
         Route("GET", "/admin/mcp/schema", tool["admin_schema"], "The JSON schema of the files", **options),
+        Route("POST", "/admin/mcp/check", tool["admin_check_server"], "Try a server without saving it", **options),
+        Route("POST", f"{server}/reconnect", tool["admin_reconnect"], "Reconnect a server", **options),
+        Route("GET", f"{server}/tools", tool["admin_server_tools"], "List the tools of a server", **options),
         Route("GET", server, tool["admin_server"], "Show a server", **options),
         Route("PUT", server, tool["admin_put_server"], "Create or replace a server", whole_body="entry", **options),
         Route("DELETE", server, tool["admin_delete_server"], "Delete a server", **options),

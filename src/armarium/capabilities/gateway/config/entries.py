@@ -88,7 +88,7 @@ class ServerEntry(_Entry):
     groups: tuple[str, ...] = ()
     """Only members of one of these groups see it; empty means all callers."""
     is_exclusive: bool = False
-    """Whether it is hidden from callers outside its groups, even if it has no groups."""
+    """Whether no other server's tools run in a session in which it is selected."""
     description: str = ""
     """Its purpose in one sentence."""
     enabled: bool = True
@@ -112,6 +112,8 @@ class ServerEntry(_Entry):
     """The URL of a server with streamable HTTP."""
     headers: dict[str, str] = {}
     """Headers of every request. `${NAME}` is replaced by an environment variable."""
+    username_parameter: str | None = Field(default=None, alias="usernameParameter", min_length=1, max_length=128)
+    """The parameter with which its tools receive the caller's name, if it is neither `username` nor `_atlas_user`."""
     timeouts: Timeouts = Timeouts()
 
     @field_validator("url")

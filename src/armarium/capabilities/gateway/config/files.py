@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from armarium.capabilities.gateway.config.entries import (
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.foundation.schema import type_in_words
+from armarium.foundation.trust import Confirmable, sensitive_settings
 
 ServerKind = Literal["rag", "generic"]
 
@@ -64,6 +66,7 @@ class ServerSpec:
     kind: ServerKind
     transport: StdioTransport | HttpTransport | None = None
     """How to reach it; None only for a disabled server."""
+    # What follows is as in its entry.
     groups: tuple[str, ...] = ()
     is_exclusive: bool = False
     description: str = ""
@@ -71,6 +74,12 @@ class ServerSpec:
     ui: UiHints = field(default_factory=UiHints)
     data_sources: tuple[DataSource, ...] = ()
     timeouts: Timeouts = field(default_factory=Timeouts)
+    username_parameter: str | None = None
+
+    @property
+    def has_source_hints(self) -> bool:
+        """Whether its entry describes sources or how to show them, as for a RAG server."""
+        return bool(self.data_sources) or self.ui != UiHints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,22 @@ def read_server_config(config_dir: Path, environ: Mapping[str, str]) -> ServerCo
 def has_config_folder(config_dir: Path) -> bool:
     """Whether one of the configuration folders exists."""
     return any((config_dir / folder).is_dir() for folder in SEARCH_ORDER)
+
+
+def files_to_confirm(directory: Path, config_dir: str) -> Iterator[Confirmable]:
+    """The configuration files in a directory that may come from anywhere. An absolute path names files elsewhere."""
+    if os.path.isabs(os.path.expanduser(config_dir)):
+        return
+    for folder in SEARCH_ORDER:
+        for name in FILE_NAMES.values():
+            file = directory / config_dir / folder / name
+            if file.is_file():
+                try:
+                    values = sensitive_settings(orjson.loads(_read(file, f"{folder}/{name}")), {}, ())
+                except (orjson.JSONDecodeError, ServerConfigInvalid):
+                    # Not a configuration: whoever uses it reports the mistake.
+                    continue
+                yield Confirmable(file, values, directory)
 
 
 def override_file(config_dir: Path, kind: ServerKind) -> Path:
@@ -188,18 +213,8 @@ def resolve_entries(
                 "which is not set or not listed in `gateway.variables`"
                 for place, variable in _missing_variables(entry, environ)
             ]
-            servers[name] = ServerSpec(
-                name,
-                kind,
-                _transport(entry, environ),
-                groups=entry.groups,
-                is_exclusive=entry.is_exclusive,
-                description=entry.description,
-                enabled=entry.enabled,
-                ui=entry.ui,
-                data_sources=entry.data_sources,
-                timeouts=entry.timeouts,
-            )
+            shared = {each.name: getattr(entry, each.name) for each in fields(ServerSpec)[3:]}
+            servers[name] = ServerSpec(name, kind, _transport(entry, environ), **shared)
     if problems:
         raise _invalid(problems)
     return servers

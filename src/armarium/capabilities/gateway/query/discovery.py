@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from armarium.capabilities.gateway.access import may_see_server, may_use_source, source_hint
 from armarium.capabilities.gateway.arguments import DiscoveryFilters
-from armarium.capabilities.gateway.config.entries import OPEN_MODES
-from armarium.capabilities.gateway.config.files import ServerSpec
-from armarium.capabilities.gateway.contract import error_as_json
+from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.model import Resource, Secrets
+from armarium.capabilities.gateway.query.outcome import merge_attachments
 from armarium.capabilities.gateway.query.source_lookup import SourceLookup
 from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector, require_single_server
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
 
@@ -29,14 +27,26 @@ class DiscoveryResult:
     resources: Sequence[tuple[ServerSpec, Resource]]
     failed: Mapping[str, GatewayError]
     per_server: Mapping[str, Json]
-    """Metadata of each server: duration, number of invalid entries, defaults for answers."""
+    """Metadata of each server: its own, duration, number of invalid entries, defaults for answers."""
+    artifacts: Sequence[Json] = ()
+    display: Json | None = None
 
 
 async def discover_sources(
-    lookup: SourceLookup, call: Call, servers: Mapping[str, RagServer], filters: DiscoveryFilters, given: Secrets
+    lookup: SourceLookup,
+    call: Call,
+    servers: Mapping[str, RagServer],
+    filters: DiscoveryFilters,
+    given: Secrets,
+    *,
+    within: Collection[str] | None = None,
 ) -> DiscoveryResult:
-    """All sources that the caller may search and that match the filters."""
-    visible = in_display_order(server for server in servers.values() if may_see_server(call.principal, server.spec))
+    """All sources that the caller may search and that match the filters; of the servers in `within`, or else of all."""
+    visible = in_display_order(
+        server
+        for server in servers.values()
+        if may_see_server(call.principal, server.spec) and (within is None or server.spec.name in within)
+    )
     require_single_server(given, [server.spec.name for server in visible])
     result = await lookup.fetch_all(call, visible, filters, given)
     resources = [
@@ -50,14 +60,20 @@ async def discover_sources(
     for name, listing in result.answered.items():
         details = {"dropped": listing.dropped, "synthesis_params": listing.synthesis_params}
         per_server[name] |= {key: value for key, value in details.items() if value}
-    return DiscoveryResult(visible, resources, result.failed, per_server)
+    for spec, resource in resources:
+        if resource.incomplete is not None:
+            per_server[spec.name].setdefault("incomplete", {})[resource.id] = resource.incomplete
+    shown = [server.spec.name for server in visible if server.spec.name in result.answered]
+    artifacts, display, reported = merge_attachments({name: result.answered[name].attachments for name in shown})
+    per_server |= {name: per_server[name] | details for name, details in reported.items()}
+    return DiscoveryResult(visible, resources, result.failed, per_server, artifacts, display)
 
 
-def describe_resource(selector: SecretSelector, principal: Principal, spec: ServerSpec, resource: Resource) -> Json:
+def describe_resource(selector: SecretSelector, call: Call, spec: ServerSpec, resource: Resource) -> Json:
     """A resource in the contract's format, with its globally unique id."""
     hint = source_hint(spec, resource.id)
     counts = {"docs": resource.docs, "chunks": resource.chunks}
-    connected = selector.is_connected(principal, spec.name, resource)
+    connected = selector.is_connected(call, spec.name, resource)
     described: Json = {
         "id": f"{spec.name}:{resource.id}",
         "name": (hint.name if hint else None) or resource.name,
@@ -70,10 +86,28 @@ def describe_resource(selector: SecretSelector, principal: Principal, spec: Serv
         "lastIndexed": resource.last_indexed,
         "counts": {name: count for name, count in counts.items() if count is not None},
         "server": spec.name,
-        "defaultSelected": hint.default_selected if hint else spec.ui.default_selected,
+        "defaultSelected": _is_default(spec, hint, resource),
         "status": "ready" if connected else "action_required",
+        **_global_hierarchy(spec.name, resource.hierarchy),
     }
     return {name: value for name, value in described.items() if value is not None and value not in ([], {})}
+
+
+def _is_default(spec: ServerSpec, hint: DataSource | None, resource: Resource) -> bool:
+    """Whether a source is selected by default: as its hint says, or else the server's listing, or else its entry."""
+    if hint is not None and "default_selected" in hint.model_fields_set:
+        return hint.default_selected
+    return spec.ui.default_selected if resource.default_selected is None else resource.default_selected
+
+
+def _global_hierarchy(server: str, hierarchy: Json) -> Json:
+    """The hints about a resource's place, with the globally unique ids of its parents."""
+    described = dict(hierarchy)
+    if "parentId" in described:
+        described["parentId"] = f"{server}:{described['parentId']}"
+    if "parentIds" in described:
+        described["parentIds"] = [f"{server}:{each}" for each in described["parentIds"]]
+    return described
 
 
 def in_display_order(servers: Iterable[RagServer]) -> list[RagServer]:
@@ -90,56 +124,3 @@ def _matches(resource: Resource, filters: DiscoveryFilters) -> bool:
         return False
     search = filters.search.strip().casefold()
     return not search or search in f"{resource.id}\n{resource.name}\n{resource.source_type}".casefold()
-
-
-def overview(principal: Principal, discovered: DiscoveryResult, shown: Sequence[Json]) -> Json:
-    """The response of `GET /api/config`. A server that is down remains listed, its hints as unavailable sources."""
-    rag_servers: list[Json] = []
-    for server in discovered.servers:
-        spec, failure = server.spec, discovered.failed.get(server.spec.name)
-        sources = [_source(described) for described in shown if described["server"] == spec.name]
-        details: Json = {
-            "server": spec.name,
-            "displayName": spec.ui.display_name or spec.name,
-            "icon": spec.ui.icon,
-            "description": spec.description or None,
-            "selected": spec.ui.default_selected,
-            "sources": sources if failure is None else _hinted(principal, spec),
-            "status": "ready" if failure is None else "unavailable",
-            "error": error_as_json(failure) if failure is not None else None,
-        }
-        rag_servers.append({name: value for name, value in details.items() if value is not None})
-    return {
-        "username": principal.username,
-        "groups": list(principal.groups),
-        "authorized_servers": [server.spec.name for server in discovered.servers],
-        "data_sources": [{**_source(described), "server": described["server"]} for described in shown],
-        "rag_servers": rag_servers,
-    }
-
-
-def _hinted(principal: Principal, spec: ServerSpec) -> list[Json]:
-    return [
-        {
-            "id": hint.id,
-            "resourceId": f"{spec.name}:{hint.id}",
-            "name": hint.name or hint.id,
-            "authRequired": hint.auth_mode not in OPEN_MODES,
-            "authMode": hint.auth_mode,
-            "selected": False,
-            "status": "unavailable",
-        }
-        for hint in spec.data_sources
-        if may_use_source(principal, spec, hint.id)
-    ]
-
-
-def _source(described: Json) -> Json:
-    """A source with both ids: the server's own, and the globally unique one that a search accepts."""
-    return {
-        "id": described["id"].removeprefix(f"{described['server']}:"),
-        "resourceId": described["id"],
-        **{name: described[name] for name in ("name", "sourceType", "authRequired", "authMode")},
-        "selected": described["defaultSelected"],
-        "status": described["status"],
-    }

@@ -38,9 +38,13 @@ def milliseconds_since(started: float) -> float:
 
 
 async def ask_all(
-    servers: Iterable[RagServer], ask: Callable[[RagServer], Awaitable[T]], within_s: Callable[[RagServer], float]
+    servers: Iterable[RagServer],
+    ask: Callable[[RagServer], Awaitable[T]],
+    within_s: Callable[[RagServer], float],
+    on_settled: Callable[[str, FanOutResult[T]], None] = lambda name, so_far: None,
 ) -> FanOutResult[T]:
-    """Ask all servers concurrently and wait until each has succeeded, failed or timed out."""
+    """Ask all servers concurrently and wait until each has succeeded, failed or timed out. `on_settled` receives the
+    name of each when it has, and the results so far."""
     result: FanOutResult[T] = FanOutResult()
 
     async def ask_one(server: RagServer) -> None:
@@ -62,6 +66,7 @@ async def ask_all(
             _log.error("a server's response could not be processed", extra=facts)
             result.failed[name] = UpstreamProtocol(f"{name} sent a response that cannot be processed")
         result.elapsed_ms[name] = milliseconds_since(started)
+        on_settled(name, result)
 
     async with anyio.create_task_group() as tasks:
         for server in servers:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from armarium.capabilities.gateway.contract import contract_answer, error_as_json
 from armarium.capabilities.gateway.errors import GatewayError
-from armarium.capabilities.gateway.model import RagAnswer
+from armarium.capabilities.gateway.model import Attachments, RagAnswer
 from armarium.capabilities.gateway.query.fan_out import milliseconds_since
 from armarium.capabilities.gateway.query.source_resolution import Resolution, ServerSelection, SourceError
+from armarium.capabilities.gateway.responses import contract_answer, error_as_json
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call, Part
 
 _PLACE = ("root", "path")
 """The details of an error that the audit trail uses as its place."""
+_MAX_ARTIFACTS: Final = 20
+_MAX_ARTIFACT_CHARS: Final = 8 * 1024 * 1024
+"""Of all artifacts of a response together, as base64."""
 
 
 def base_metadata(started: float, servers: Mapping[str, Json], errors: Sequence[SourceError]) -> Json:
     """The part of `meta_data` that all three tools share."""
     meta: Json = {"elapsed_ms": milliseconds_since(started), "servers": dict(servers)}
+    if incomplete := [f"{name}:{each}" for name, server in servers.items() for each in server.get("incomplete", ())]:
+        meta["incomplete"] = incomplete
     return meta | ({"errors": errors_as_json(errors)} if errors else {})
 
 
@@ -30,6 +36,13 @@ def errors_as_json(errors: Iterable[SourceError]) -> list[Json]:
         | error_as_json(each.error)
         for each in errors
     ]
+
+
+def emit_failures(call: Call, errors: Sequence[SourceError]) -> None:
+    """Tell a caller who follows the call which sources failed, and how to try each alone again."""
+    for error, described in zip(errors, errors_as_json(errors), strict=True):
+        retry: Json = {"retry": {"sources": [error.source]}} if error.source else {}
+        call.emit("source_failed", described | retry)
 
 
 def total_failure(errors: Sequence[SourceError]) -> GatewayError:
@@ -63,8 +76,41 @@ def server_answer_as_json(
         known = {"resourceId": f"{name}:{resource}"} if resource in selection.resources else {}
         rest = {key: value for key, value in citation.items() if key != "resourceId"}
         citations.append({**rest, **known, "server": name})
-    meta = base_metadata(started, {name: {"dropped": given.dropped} if given.dropped else {}}, errors)
+    artifacts, display, per_server = merge_attachments({name: given.attachments})
+    more_of_server = {"dropped": given.dropped, "incomplete": dict(given.incomplete)}
+    of_server = {key: value for key, value in more_of_server.items() if value}
+    meta = base_metadata(started, {name: of_server | per_server[name]}, errors)
     meta |= {"synthesized_by": name, "latency_ms": meta["elapsed_ms"]}
     meta |= {key: value for key, value in (("model", given.model), ("tokens", given.tokens)) if value}
     results = replace(given, citations=citations).results()
-    return contract_answer(results, meta | more, artifacts=list(given.artifacts), display=given.display)
+    return contract_answer(results, meta | more, artifacts=artifacts, display=display)
+
+
+def merge_attachments(by_server: Mapping[str, Attachments]) -> tuple[list[Json], Json | None, dict[str, Json]]:
+    """The artifacts of all servers, the display of the first one that has one, and the metadata of each server. Names
+    become unique. Artifacts beyond the limit of a response are left out and counted."""
+    artifacts: list[Json] = []
+    display: Json | None = None
+    per_server: dict[str, Json] = {}
+    taken: set[str] = set()
+    room = _MAX_ARTIFACT_CHARS
+    for server, attachments in by_server.items():
+        names: dict[str, str] = {}
+        left_out = attachments.dropped
+        for artifact in attachments.artifacts:
+            name: str = artifact["name"]
+            unique = name if name not in taken else f"{server}-{len(artifacts) + 1}-{name}"
+            if len(artifacts) == _MAX_ARTIFACTS or len(artifact["b64"]) > room:
+                left_out += 1
+                continue
+            artifacts.append({**artifact, "name": unique, "server": server})
+            room -= len(artifact["b64"])
+            taken.add(unique)
+            names.setdefault(name, unique)
+        details = {"meta_data": attachments.meta_data, "dropped_artifacts": left_out}
+        per_server[server] = {key: value for key, value in details.items() if value}
+        if display is None and attachments.display:
+            display = {**attachments.display, "server": server}
+            if (primary := display.pop("primary_file", None)) in names:
+                display["primary_file"] = names[primary]
+    return artifacts, display, per_server

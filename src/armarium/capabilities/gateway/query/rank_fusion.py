@@ -8,7 +8,7 @@ from typing import Final
 
 from armarium.capabilities.gateway.model import RagHit
 from armarium.providers.interfaces import Reranker
-from armarium.retrieval.search.rerank import reorder
+from armarium.retrieval.search.hit_order import reorder
 
 _DAMPING: Final = 60
 """The constant of reciprocal rank fusion."""
@@ -39,7 +39,7 @@ def fuse(lists: Mapping[str, Sequence[RagHit]]) -> list[MergedHit]:
     """All hits, best first. Ties are broken by the order of the servers, so servers alternate. The same chunk of the
     same document from two servers is one hit, with the scores of both."""
     scores: dict[object, float] = {}
-    first: dict[object, tuple[int, int, MergedHit]] = {}
+    first: dict[object, tuple[int, int, str, RagHit]] = {}
     best_possible = len([hits for hits in lists.values() if hits]) / (_DAMPING + 1)
     for turn, (server, hits) in enumerate(lists.items()):
         counted: set[object] = set()
@@ -49,9 +49,13 @@ def fuse(lists: Mapping[str, Sequence[RagHit]]) -> list[MergedHit]:
                 continue
             counted.add(chunk)
             scores[chunk] = scores.get(chunk, 0.0) + 1 / (_DAMPING + rank)
-            first.setdefault(chunk, (rank, turn, MergedHit(hit, server, rank, 0.0)))
+            first.setdefault(chunk, (rank, turn, server, hit))
     order = sorted(first, key=lambda chunk: (-scores[chunk], first[chunk][:2]))
-    return [replace(first[chunk][2], score=round(scores[chunk] / best_possible, 6)) for chunk in order]
+    return [
+        MergedHit(hit, server, rank, round(scores[chunk] / best_possible, 6))
+        for chunk in order
+        for rank, _, server, hit in [first[chunk]]
+    ]
 
 
 async def rerank(policy: RerankPolicy, query: str, hits: Sequence[MergedHit]) -> tuple[list[MergedHit], bool]:

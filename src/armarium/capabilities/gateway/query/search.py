@@ -9,6 +9,7 @@ from typing import TypeVar
 from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Secrets
 from armarium.capabilities.gateway.query.discovery import in_display_order
 from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
+from armarium.capabilities.gateway.query.outcome import emit_failures, merge_attachments
 from armarium.capabilities.gateway.query.rank_fusion import MergedHit, RerankPolicy, fuse, rerank
 from armarium.capabilities.gateway.query.source_resolution import Resolution, SourceError
 from armarium.capabilities.gateway.servers.remote import RagServer
@@ -30,6 +31,8 @@ class SearchOutcome:
     per_server: Mapping[str, Json]
     total_found: int
     reranked: bool = False
+    artifacts: Sequence[Json] = ()
+    display: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,25 @@ class SourceSearch:
     async def search(self, call: Call, query: RagQuery, resolution: Resolution, given: Secrets) -> SearchOutcome:
         """The best hits of all servers, and the sources that failed."""
         selections = resolution.selections
+
+        def failures_of(name: str, result: FanOutResult[RagHits]) -> list[SourceError]:
+            asked = selections[name].asked
+            if (failure := result.failed.get(name)) is not None:
+                return [SourceError(source, name, failure) for source in asked.values()]
+            return [SourceError(asked[source], name, error) for source, error in result.answered[name].failed.items()]
+
+        def report(name: str, result: FanOutResult[RagHits]) -> None:
+            emit_failures(call, failures_of(name, result))
+            settled = len(result.elapsed_ms)
+            call.emit("progress", {"phase": "searching", "server": name, "done": settled, "total": len(selections)})
+
+        emit_failures(call, resolution.errors)
         result = await self.ask_selected(
-            call, resolution, given, lambda server, sources, secrets: server.search(call, query, sources, secrets)
+            call,
+            resolution,
+            given,
+            lambda server, sources, secrets: server.search(call, query, sources, secrets),
+            report,
         )
         servers = in_display_order(selection.server for selection in selections.values())
         shown = [server.spec.name for server in servers]
@@ -53,14 +73,14 @@ class SourceSearch:
         if self.rerank_policy is not None and (query.ranking or {}).get("rerank"):
             best, is_reranked = await rerank(self.rerank_policy, query.query, best)
         errors = [*resolution.errors]
-        for name, error in result.failed.items():
-            errors += [SourceError(asked, name, error) for asked in selections[name].asked.values()]
-        for name, hits in result.answered.items():
-            asked = selections[name].asked
-            errors += [SourceError(asked[source], name, error) for source, error in hits.failed.items()]
+        for name in (*result.failed, *result.answered):
+            errors += failures_of(name, result)
         per_server = {name: _summary(result.answered.get(name), result.elapsed_ms[name]) for name in shown}
+        attached = {name: result.answered[name].attachments for name in lists}
+        artifacts, display, reported = merge_attachments(attached)
+        per_server |= {name: per_server[name] | details for name, details in reported.items()}
         total = sum(hits.total_found or len(hits.hits) for hits in result.answered.values())
-        return SearchOutcome(best[: query.top_k], errors, per_server, total, is_reranked)
+        return SearchOutcome(best[: query.top_k], errors, per_server, total, is_reranked, artifacts, display)
 
     async def ask_selected(
         self,
@@ -68,38 +88,47 @@ class SourceSearch:
         resolution: Resolution,
         given: Secrets,
         ask: Callable[[RagServer, Sequence[str], Secrets], Awaitable[T]],
+        on_settled: Callable[[str, FanOutResult[T]], None] = lambda name, so_far: None,
     ) -> FanOutResult[T]:
         """Ask each selected server about its sources, with the secrets for them."""
 
         async def ask_one(server: RagServer) -> T:
             name, resources = server.spec.name, resolution.selections[server.spec.name].resources
-            with self.secret_selector.use(call.principal, name, given, resources.values()) as secrets:
+            with self.secret_selector.use(call, name, given, resources.values()) as secrets:
                 return await ask(server, list(resources), secrets)
 
         servers = [selection.server for selection in resolution.selections.values()]
-        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self.call_s)
+        return await ask_all(servers, ask_one, lambda server: server.spec.timeouts.call_s or self.call_s, on_settled)
 
 
 def _summary(hits: RagHits | None, elapsed_ms: float) -> Json:
     found = hits or RagHits([])
-    more = {"dropped": found.dropped, "unmet_filters": list(found.unmet_filters)}
+    more = {
+        "dropped": found.dropped,
+        "unmet_filters": list(found.unmet_filters),
+        "incomplete": dict(found.incomplete),
+    }
     return {"hits": len(found.hits), "elapsed_ms": elapsed_ms, **{name: value for name, value in more.items() if value}}
 
 
 def hit_as_json(merged_hit: MergedHit) -> Json:
     """A hit in the contract's format, with its server."""
     hit = merged_hit.hit
-    return hit_fields(hit) | {
-        "score": merged_hit.score,
-        "resourceId": f"{merged_hit.server}:{hit.resource_id}",
-        "server": merged_hit.server,
-        "serverRank": merged_hit.rank,
-        "serverScore": hit.score,
-    }
+    return (
+        {**hit.further}
+        | hit_fields(hit)
+        | {
+            "score": merged_hit.score,
+            "resourceId": f"{merged_hit.server}:{hit.resource_id}",
+            "server": merged_hit.server,
+            "serverRank": merged_hit.rank,
+            "serverScore": hit.score,
+        }
+    )
 
 
 def hit_fields(hit: RagHit) -> Json:
-    """A hit in the contract's format, with the server's own ids and score."""
+    """The contract's fields of a hit, with the server's own ids and score."""
     described: Json = {
         "id": hit.id,
         "score": hit.score,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from armarium.capabilities.gateway.arguments import DiscoveryFilters
-from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
+from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout, UpstreamUnavailable
 from armarium.capabilities.gateway.model import Resource, ResourceList, Secrets
 from armarium.capabilities.gateway.query.fan_out import FanOutResult, ask_all
 from armarium.capabilities.gateway.query.source_cache import SourceCache
 from armarium.capabilities.gateway.servers.remote import RagServer
-from armarium.capabilities.gateway.tokens.secret_selector import SecretSelector
+from armarium.capabilities.gateway.tokens.secret_selector import CacheOwner, SecretSelector
 from armarium.foundation.tools import Call
 
 
@@ -77,17 +77,18 @@ class SourceLookup:
         unlisted: list[RagServer] = []
         for name in request.servers - known.failed.keys():
             server = request.visible[name]
-            if (cached := self._cache.get(call.principal, server.spec)) is not None:
+            if (cached := self._cache.get(self._owner(call, server.spec), server.spec)) is not None:
                 known.resources[name] = cached
             else:
                 unlisted.append(server)
         await self._ask(call, unlisted, known, secrets)
-        again = request.incomplete(known.resources) - known.asked - known.failed.keys()
+        left = request.incomplete(known.resources) - known.asked - known.failed.keys()
+        again = [(server, server.spec) for server in map(request.visible.__getitem__, left)]
         # The built-in server is always asked again: that is cheap, and a new project must be found at once.
         outdated = [
-            request.visible[name]
-            for name in again
-            if name == BUILT_IN_SERVER or not self._cache.has_recent_miss(call.principal, request.visible[name].spec)
+            server
+            for server, spec in again
+            if spec.name == BUILT_IN_SERVER or not self._cache.has_recent_miss(self._owner(call, spec), spec)
         ]
         await self._ask(call, outdated, known, secrets)
         self._record_misses(call, request, known)
@@ -101,21 +102,24 @@ class SourceLookup:
         """The sources that servers list for the caller. Complete listings are cached."""
 
         async def fetch(server: RagServer) -> ResourceList:
-            with self._secret_selector.use(call.principal, server.spec.name, given) as secrets:
+            with self._secret_selector.use(call, server.spec.name, given) as secrets:
                 listing = await server.discover(call, filters, secrets)
             if not (filters.types or filters.tags or filters.search):
-                self._cache.store(call.principal, server.spec, listing)
+                self._cache.store(self._owner(call, server.spec), server.spec, listing)
             return listing
 
         return await ask_all(servers, fetch, lambda server: self._discover_s)
+
+    def _owner(self, call: Call, spec: ServerSpec) -> CacheOwner:
+        return self._secret_selector.cache_owner(call, spec.name)
 
     def _recently_failed(self, call: Call, request: LookupRequest) -> dict[str, GatewayError]:
         """Servers that the caller did not name, that recently did not respond, and that have no cached listing."""
         failed: dict[str, GatewayError] = {}
         for name in request.servers - request.named_servers:
             spec = request.visible[name].spec
-            failure = self._cache.recent_failure(call.principal, spec)
-            if failure is not None and self._cache.get(call.principal, spec) is None:
+            failure = self._cache.recent_failure(self._owner(call, spec), spec)
+            if failure is not None and self._cache.get(self._owner(call, spec), spec) is None:
                 failed[name] = failure
         return failed
 
@@ -129,10 +133,11 @@ class SourceLookup:
         for name in known.asked & (request.incomplete(known.resources) | known.failed.keys()):
             failure = known.failed.get(name)
             if failure is None or isinstance(failure, UpstreamTimeout | UpstreamUnavailable):
-                self._cache.record_miss(call.principal, request.visible[name].spec, failure)
+                spec = request.visible[name].spec
+                self._cache.record_miss(self._owner(call, spec), spec, failure)
 
     def _expected_sources(self, call: Call, request: LookupRequest, name: str) -> set[str]:
         spec = request.visible[name].spec
         source_ids = {source_id for _, source_id in request.named.values()}
         hinted = {source.id for source in spec.data_sources}
-        return {each for each in source_ids if each in hinted or self._cache.had(call.principal, spec, each)}
+        return {each for each in source_ids if each in hinted or self._cache.had(self._owner(call, spec), spec, each)}

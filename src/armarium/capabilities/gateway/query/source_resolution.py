@@ -9,6 +9,7 @@ from armarium.capabilities.gateway.access import may_see_server, may_use_source
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UnauthorizedSource
 from armarium.capabilities.gateway.model import Resource, Secrets
 from armarium.capabilities.gateway.query.source_lookup import KnownSources, LookupRequest, SourceLookup
+from armarium.capabilities.gateway.selections.service import exclusion, require_not_excluded
 from armarium.capabilities.gateway.servers.remote import RagServer
 from armarium.foundation.tools import Call
 
@@ -51,12 +52,17 @@ async def resolve_sources(
     given: Secrets,
     *,
     within: Collection[str] = (),
+    only: str | None = None,
 ) -> Resolution:
     """Resolve `<server>:<id>`, or an id that only one server has: of those in `within`, else of all that the caller may
     see. `servers` are all servers; a server name before a colon always refers to that server. A server that the caller
-    may not see is never asked."""
+    may not see is never asked. With `only`, neither is any server besides that one."""
     named = {each: _split(each, servers) for each in dict.fromkeys(sources)}
-    visible = {name: server for name, server in servers.items() if may_see_server(call.principal, server.spec)}
+    visible = {
+        name: server
+        for name, server in servers.items()
+        if may_see_server(call.principal, server.spec) and only in (None, name)
+    }
     searched = {name: server for name, server in visible.items() if not within or name in within}
     known = await lookup.look_up(call, LookupRequest(named, visible, searched), given)
     selections: dict[str, ServerSelection] = {}
@@ -64,6 +70,7 @@ async def resolve_sources(
     for asked, (name, source_id) in named.items():
         try:
             server = _server_of_bare_id(call, source_id, searched, known) if name is None else servers[name]
+            require_not_excluded(server.spec.name, only)
             resource = _resource(call, server, source_id, known)
         except GatewayError as error:
             errors.append(SourceError(asked, name, error))
@@ -71,7 +78,16 @@ async def resolve_sources(
         part = selections.setdefault(server.spec.name, ServerSelection(server))
         part.resources[source_id] = resource
         part.asked.setdefault(source_id, asked)
+    _exclude_others(selections, errors)
     return Resolution(selections, errors)
+
+
+def _exclude_others(selections: dict[str, ServerSelection], errors: list[SourceError]) -> None:
+    """Leave only an exclusive server, if the call names one together with others."""
+    exclusive = next((name for name, each in selections.items() if each.server.spec.is_exclusive), None)
+    for name in [each for each in selections if exclusive not in (None, each)]:
+        asked = selections.pop(name).asked.values()
+        errors += [SourceError(each, name, exclusion(exclusive or "")) for each in asked]
 
 
 def _split(asked: str, servers: Mapping[str, RagServer]) -> tuple[str | None, str]:

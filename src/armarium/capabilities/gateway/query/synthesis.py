@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,6 +31,7 @@ _PREFACE: Final = "These sentences match best:"
 _NOTHING: Final = "Nothing was found for the question."
 _NO_SENTENCE: Final = "No sentence contains a word of the question; the nearest excerpts are:"
 _MARKER: Final = re.compile(r"\s?\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+_MARKER_BEGINNING: Final = re.compile(r"\[[\d,\s]{0,200}$")
 _SENTENCE_END: Final = re.compile(r"[.!?](?: ?\[\d{1,4}\])*(?=\s)|[。！？]")
 """Including the citations after it."""
 _NEAREST: Final = 2
@@ -49,17 +50,30 @@ class AnswerWriter:
 
 
 async def write_answer(
-    writer: AnswerWriter | None, question: str, hits: Sequence[MergedHit], *, style: str | None, max_chars: int | None
+    writer: AnswerWriter | None,
+    question: str,
+    hits: Sequence[MergedHit],
+    *,
+    style: str | None,
+    max_chars: int | None,
+    on_text: Callable[[str], None] = lambda text: None,
 ) -> tuple[RagAnswer, Json]:
     """An answer from the hits, and how it was written, for `meta_data`. Without a model, or if it fails, the answer is
-    extractive."""
+    extractive. `on_text` receives the answer as it is written, or as a whole if it may have to be truncated."""
     started = time.perf_counter()
     answer: RagAnswer | None = None
     failure: str | None = None
+    streamed: list[str] = []
+
+    def stream(piece: str) -> None:
+        streamed.append(piece)
+        if piece and max_chars is None:
+            on_text(piece)
+
     if writer is not None and hits:
         try:
             with anyio.fail_after(writer.timeout_s):
-                answer = await _write_with_model(writer, question, hits, style)
+                answer = await _write_with_model(writer, question, hits, style, stream)
         except ProviderError as error:
             failure = error.code
         except TimeoutError:
@@ -67,8 +81,13 @@ async def write_answer(
     if answer is None:
         text, citations = await run_sync(_extractive, question, hits)
         answer = RagAnswer(text, citations, model="extractive", tokens={"prompt": 0, "completion": 0})
+        # Text that was streamed already cannot be taken back.
+        stream(f"\n\n{text}" if "".join(streamed).strip() else text)
     metadata: Json = {"model": answer.model, "tokens": answer.tokens, "latency_ms": milliseconds_since(started)}
-    return truncate_answer(answer, max_chars), metadata | ({"writer_error": failure} if failure else {})
+    truncated = truncate_answer(answer, max_chars)
+    if max_chars is not None:
+        on_text(truncated.answer)
+    return truncated, metadata | ({"writer_error": failure} if failure else {})
 
 
 def truncate_answer(given: RagAnswer, max_chars: int | None) -> RagAnswer:
@@ -81,29 +100,59 @@ def truncate_answer(given: RagAnswer, max_chars: int | None) -> RagAnswer:
 
 
 async def _write_with_model(
-    writer: AnswerWriter, question: str, hits: Sequence[MergedHit], style: str | None
+    writer: AnswerWriter,
+    question: str,
+    hits: Sequence[MergedHit],
+    style: str | None,
+    on_text: Callable[[str], None],
 ) -> RagAnswer:
     context, given = _context(hits, writer.max_context_chars)
     wanted = f"\n\nStyle of the answer: {style}" if style else ""
     prompt = f"Excerpts:\n\n{context}\n\nQuestion: {question}{wanted}"
     messages = [Message("system", _RULES), Message("user", prompt)]
+    markers = _MarkerFilter(len(given))
+    said: list[str] = []
+    pieces: list[str] = []
     async with aclosing(writer.chat.stream(messages)) as stream:
-        answer = "".join([piece async for piece in stream])
-    cited: set[int] = set()
-
-    def checked(match: re.Match[str]) -> str:
-        """The marker without numbers that do not exist."""
-        numbers = [number for each in match[1].split(",") if 1 <= (number := int(each)) <= len(given)]
-        cited.update(numbers)
-        space = match[0].partition("[")[0]
-        return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
-
-    text = _MARKER.sub(checked, answer).strip()
+        async for piece in stream:
+            said.append(piece)
+            pieces.append(markers.take(piece))
+            on_text(pieces[-1])
+    pieces.append(markers.end())
+    on_text(pieces[-1])
+    text = "".join(pieces).strip()
     # Estimated: few OpenAI-compatible endpoints report usage while streaming.
     prompt_tokens = sum(estimated_tokens(message.content) for message in messages)
-    tokens = {"prompt": prompt_tokens, "completion": estimated_tokens(answer), "estimated": True}
-    citations = [_citation(number, given[number - 1]) for number in sorted(cited)]
+    tokens = {"prompt": prompt_tokens, "completion": estimated_tokens("".join(said)), "estimated": True}
+    citations = [_citation(number, given[number - 1]) for number in sorted(markers.cited)]
     return RagAnswer(text, citations, model=writer.chat.model, tokens=tokens)
+
+
+class _MarkerFilter:
+    """Filters a stream of text: keeps markers of excerpts that the model was given."""
+
+    def __init__(self, given: int) -> None:
+        self._given = given
+        self._held = ""
+        self.cited: set[int] = set()
+
+    def take(self, piece: str) -> str:
+        """The text that can be passed on: everything before what may become a marker, and the space before it."""
+        self._held += piece
+        end = len(_MARKER_BEGINNING.sub("", self._held).rstrip())
+        ready, self._held = self._held[:end], self._held[end:]
+        return _MARKER.sub(self._checked, ready)
+
+    def end(self) -> str:
+        """The text held back."""
+        return _MARKER.sub(self._checked, self._held).rstrip()
+
+    def _checked(self, match: re.Match[str]) -> str:
+        """The marker without numbers that do not exist."""
+        numbers = [number for each in match[1].split(",") if 1 <= (number := int(each)) <= self._given]
+        self.cited.update(numbers)
+        space = match[0].partition("[")[0]
+        return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
 
 
 def _context(hits: Sequence[MergedHit], max_chars: int) -> tuple[str, list[MergedHit]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 import anyio
 
-from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters
+from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_filters, source_filters
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER, ServerSpec, UiHints
 from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, UpstreamBusy, UpstreamUnavailable
 from armarium.capabilities.gateway.model import RagHit, RagHits, RagQuery, Resource, ResourceList, Secrets
 from armarium.foundation.errors import ArmariumError
+from armarium.foundation.schema import Json
 from armarium.foundation.tools import Call
-from armarium.retrieval.sources import Collection, SearchSource, SourceHit, Sources
+from armarium.retrieval.sources import Collection, SearchSource, SourceHit, SourceHits, Sources
 
 _RATE_LIMITED = "RATE_LIMITED"
 """The store's error code."""
@@ -45,11 +46,9 @@ class BuiltInServer:
         return ResourceList(resources)
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
-        """Search collections and interleave their hits, since scores of collections are not comparable. Chunks have no
-        date, tags or owner, so a filter on these matches nothing."""
-        if unmet := active_filters(query.filters):
-            return RagHits([], unmet_filters=unmet)
-        found: dict[str, Sequence[SourceHit]] = {}
+        """Search collections and interleave their hits, since scores of collections are not comparable."""
+        filters = source_filters(query.filters)
+        found: dict[str, SourceHits] = {}
         failures: dict[str, GatewayError] = {}
 
         async def ask(collection: str) -> None:
@@ -58,17 +57,22 @@ class BuiltInServer:
                 failures[collection] = InvalidSource("there is no such source")
                 return
             try:
-                found[collection] = await source.search(call, collection, query.query, query.top_k)
+                found[collection] = await source.search(call, collection, query.query, query.top_k, filters)
             except ArmariumError as error:
                 failures[collection] = _convert_error(source, error)
 
         async with anyio.create_task_group() as tasks:
             for collection in sources:
                 tasks.start_soon(ask, collection)
-        ranked = [[to_rag_hit(hit, each) for hit in found[each]] for each in sources if each in found]
+        ranked = [[to_rag_hit(hit, each) for hit in found[each].hits] for each in sources if each in found]
         # The first hit of each collection, then the second of each, and so on.
         interleaved = [hit for place in zip_longest(*ranked) for hit in place if hit is not None]
-        return RagHits(interleaved[: query.top_k], failed=failures)
+        return RagHits(
+            interleaved[: query.top_k],
+            failed=failures,
+            unmet_filters=unmet_filters(query.filters, found.values()),
+            incomplete={each: reason for each in found if (reason := found[each].incomplete) is not None},
+        )
 
     async def synthesize(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> None:
         """None: the gateway writes the answers, since it has the hits of all servers."""
@@ -89,7 +93,14 @@ def _resource(source: SearchSource, collection: Collection) -> Resource:
         last_indexed=collection.last_indexed,
         docs=collection.documents,
         chunks=collection.chunks,
+        incomplete=collection.incomplete,
     )
+
+
+def unmet_filters(filters: Json | None, found: Iterable[SourceHits]) -> list[str]:
+    """The contract's names of the filters that one of the sources cannot evaluate."""
+    unmet = {name for result in found for name in result.unmet_filters}
+    return [name for name in active_filters(filters) if name in unmet]
 
 
 def to_rag_hit(hit: SourceHit, resource_id: str) -> RagHit:
@@ -103,5 +114,6 @@ def to_rag_hit(hit: SourceHit, resource_id: str) -> RagHit:
         title=hit.title,
         uri=hit.uri,
         provenance={"citation": hit.citation, **hit.provenance},
+        timestamp=None if hit.modified is None else hit.modified.isoformat(),
         is_code=hit.is_code,
     )

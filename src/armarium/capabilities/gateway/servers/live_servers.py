@@ -20,6 +20,7 @@ from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges, UpstreamSet
 from armarium.foundation.events import Events, PublicEvent
+from armarium.foundation.files.state_files import file_version
 from armarium.foundation.schema import Json
 
 _log = logging.getLogger(__name__)
@@ -62,31 +63,36 @@ class LiveServers:
         """Call `listener` with the changes of every reload."""
         self._listeners.append(listener)
 
-    async def reload(self) -> Json:
-        """Read and apply the files. Returns the time and the changes as JSON. Raises `ServerConfigInvalid` and changes
-        nothing if they are invalid."""
+    async def reload(self, write: Callable[[], object] = lambda: None) -> Json:
+        """Read and apply the files, after `write` has changed them in a thread. Returns the time and the changes as
+        JSON. Raises `ServerConfigInvalid` and changes nothing if they are invalid."""
         async with self._lock:
-            # Taken before reading, so that a change during the read triggers another reload.
-            self._read_signature = self.signature()
-            try:
-                config = await to_thread.run_sync(read_server_config, self.config_dir, self.environ)
-            except ServerConfigInvalid as error:
-                self.last_problem = error
-                await self._events.publish(
-                    PublicEvent("server_registry_refused", {"problems": list(error.problems)}, self._admins)
-                )
-                raise
-            changes = await self.upstreams.apply(config.servers)
-            self.config, self.last_problem = config, None
-            self.last_reload = datetime.now(UTC)
-            for listener in self._listeners:
-                listener(changes)
+            await to_thread.run_sync(write)
+            return await self._reload()
+
+    async def _reload(self) -> Json:
+        # Taken before reading, so that a change during the read triggers another reload.
+        self._read_signature = self.signature()
+        try:
+            config = await to_thread.run_sync(read_server_config, self.config_dir, self.environ)
+        except ServerConfigInvalid as error:
+            self.last_problem = error
+            await self._events.publish(
+                PublicEvent("server_registry_refused", {"problems": list(error.problems)}, self._admins, "gateway")
+            )
+            raise
+        changes = await self.upstreams.apply(config.servers)
+        self.config, self.last_problem = config, None
+        self.last_reload = datetime.now(UTC)
+        for listener in self._listeners:
+            listener(changes)
         # Only administrators receive server names; other callers are only notified of a change.
         at: Json = {"at": self.last_reload.isoformat(timespec="milliseconds")}
         named = {"added": list(changes.added), "removed": list(changes.removed), "changed": list(changes.changed)}
-        await self._events.publish(PublicEvent("server_registry_updated", at))
-        await self._events.publish(PublicEvent("server_registry_changes", at | named, self._admins))
-        return at | named | {"unchanged": list(changes.unchanged)}
+        await self._events.publish(PublicEvent("server_registry_updated", at, capability="gateway"))
+        await self._events.publish(PublicEvent("server_registry_changes", at | named, self._admins, "gateway"))
+        status: Json = {"status": "reloaded", "servers": sorted(config.servers)}
+        return status | at | named | {"unchanged": list(changes.unchanged)}
 
     async def watch(self) -> None:
         """Reload when a file changes, until cancelled. Polls, since files and folders may be created and removed."""
@@ -96,31 +102,23 @@ class LiveServers:
             if seen == self._read_signature:
                 continue
             await anyio.sleep(self._settle_s)
-            # A change through the API has already reloaded the files.
-            if self.signature() != seen or seen == self._read_signature:
-                continue
-            try:
-                await self.reload()
-            except ServerConfigInvalid as error:
-                _log.warning("the server configuration is invalid", extra={"problems": list(error.problems)})
+            async with self._lock:
+                # A change through the API has already reloaded the files.
+                if self.signature() != seen or seen == self._read_signature:
+                    continue
+                try:
+                    await self._reload()
+                except ServerConfigInvalid as error:
+                    _log.warning("the server configuration is invalid", extra={"problems": list(error.problems)})
 
     async def publish_health(self, health: UpstreamHealth) -> None:
         upstream = self.upstreams.get(health.server)
         if upstream is not None:
             spec, data = upstream.spec, {"server": health.server, "state": health.state}
-            restricted = bool(spec.groups) or spec.is_exclusive
-            audience = self._admins | frozenset(spec.groups) if restricted else None
-            await self._events.publish(PublicEvent("server_health_changed", data, audience))
+            audience = self._admins | frozenset(spec.groups) if spec.groups else None
+            await self._events.publish(PublicEvent("server_health_changed", data, audience, "gateway"))
 
-    def signature(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def signature(self) -> tuple[tuple[int, ...] | None, ...]:
         """A value that changes whenever one of the files does."""
         files = [self.config_dir / folder / name for folder in SEARCH_ORDER for name in FILE_NAMES.values()]
-        return tuple(map(_file_signature, files))
-
-
-def _file_signature(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return tuple(map(file_version, files))

@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import anyio
-import jsonschema_rs
 
 from armarium.capabilities.gateway.access import may_see_server
+from armarium.capabilities.gateway.config.files import ServerSpec
+from armarium.capabilities.gateway.contract import RAG_TOOLS
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamUnavailable
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS
+from armarium.capabilities.gateway.servers.identity import declares, identity_parameters
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
+from armarium.capabilities.gateway.servers.remote import is_rag_server
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
+from armarium.foundation.access import Access
 from armarium.foundation.identity import Principal
 from armarium.foundation.rate_limit import RateLimit
-from armarium.foundation.schema import JsonSchema
 from armarium.foundation.tools import Call, Relayed, ToolSpec, remote_tool
 
 _log = logging.getLogger(__name__)
 
-_USERNAME = "username"
 _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
-_MAX_NAME_LENGTH = 128
-_SCHEMA_LISTS = ("allOf", "anyOf", "oneOf")
-_SUBSCHEMAS = ("if", "then", "else")
-_DECLARATIONS = ("properties", "required")
+
+
+Arguments = Mapping[str, Any]
+Prepare = Callable[[Call, ServerSpec, UpstreamTool, Arguments], Awaitable[Arguments]]
+"""Takes a call, its server, its tool and its arguments."""
+
+
+async def _prepare_nothing(call: Call, server: ServerSpec, tool: UpstreamTool, arguments: Arguments) -> Arguments:
+    return arguments
 
 
 class ProxyToolProvider:
     """The current tools of generic servers, fetched when a server is added or announces a change."""
 
-    def __init__(self, servers: LiveServers, rate_limit: RateLimit | None = None) -> None:
+    def __init__(
+        self,
+        servers: LiveServers,
+        rate_limit: RateLimit | None = None,
+        access: Access | None = None,
+        prepare: Prepare = _prepare_nothing,
+    ) -> None:
+        """`prepare` may refuse a call, or replace its arguments."""
         self._servers = servers
+        self._access = access or Access("gateway")
+        self._prepare = prepare
         self._rate_limit = rate_limit
         self._tools: dict[str, list[ToolSpec]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -53,6 +69,8 @@ class ProxyToolProvider:
             for name, tools in sorted(self._tools.items())
             if (upstream := self._generic(name)) is not None and may_see_server(principal, upstream.spec)
             for tool in tools
+            if self._access.permits(principal, tool)
+            and not _is_aggregated(upstream, tool.name.removeprefix(f"{name}."))
         ]
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -95,27 +113,25 @@ class ProxyToolProvider:
         if self._generic(name) is not upstream:
             # Another server took the name meanwhile; its tools are fetched separately.
             return
-        self._tools[name] = [tool for each in listed if (tool := self._tool(upstream, each)) is not None]
+        self._tools[name] = [self._tool(upstream, each) for each in listed]
         self._notify()
 
-    def _tool(self, upstream: Upstream, tool: UpstreamTool) -> ToolSpec | None:
+    def _tool(self, upstream: Upstream, tool: UpstreamTool) -> ToolSpec:
         name = f"{upstream.name}.{tool.name}"
-        if len(name) > _MAX_NAME_LENGTH or not name.isprintable() or not _is_schema(tool.input_schema):
-            _log.warning("a tool of a server cannot be offered", extra={"server": upstream.name})
-            return None
-        takes_username = declares(tool.input_schema, _USERNAME)
         hints = tool.annotations or {}
+        names = identity_parameters(upstream.spec)
+        declared = {each for each in names if declares(tool.input_schema, each)}
 
-        def with_username(call: Call, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        def with_identity(call: Call, values: Mapping[str, Any]) -> Mapping[str, Any]:
             """The authenticated name replaces any value sent, even if the schema accepts arbitrary arguments."""
-            return {**values, _USERNAME: call.principal.username} if takes_username or _USERNAME in values else values
+            return {**values, **dict.fromkeys(declared | (names & values.keys()), call.principal.username)}
 
         return remote_tool(
             name,
             tool.description,
             tool.input_schema,
-            partial(self._forward, upstream.name, tool.name),
-            completed=with_username,
+            partial(self._forward, upstream.name, tool),
+            completed=with_identity,
             title=tool.title,
             output_schema=tool.output_schema,
             read_only=bool(hints.get("readOnlyHint", False)),
@@ -126,19 +142,20 @@ class ProxyToolProvider:
             subject=("", ""),
         )
 
-    async def _forward(self, server: str, tool: str, call: Call, arguments: Mapping[str, Any]) -> Relayed:
+    async def _forward(self, server: str, tool: UpstreamTool, call: Call, arguments: Mapping[str, Any]) -> Relayed:
         if self._rate_limit is not None:
             self._rate_limit.take(call.principal.username)
         upstream = self._generic(server)
         # Access is checked at call time; the list of tools may be outdated.
-        if upstream is None or not may_see_server(call.principal, upstream.spec):
+        if upstream is None or not may_see_server(call.principal, upstream.spec) or _is_aggregated(upstream, tool.name):
             raise UpstreamUnavailable(f"`{server}` is no longer served", server=server)
 
         async def report(done: float, total: float | None, message: str | None) -> None:
             call.cancellation.report(done, total, message)
 
         on_progress = report if call.cancellation.has_listener else None
-        return await upstream.call(tool, arguments, on_progress=on_progress)
+        arguments = await self._prepare(call, upstream.spec, tool, arguments)
+        return await upstream.call(tool.name, arguments, on_progress=on_progress)
 
     def _generic(self, name: str) -> Upstream | None:
         """The generic server with that name. Tools of RAG servers are not offered to callers."""
@@ -158,48 +175,6 @@ class ProxyToolProvider:
             listener()
 
 
-def declares(schema: JsonSchema, name: str) -> bool:
-    """Whether a schema describes or requires an argument, directly or in a subschema for the same object: a local
-    reference, an alternative, a condition."""
-    pending: list[object] = [schema]
-    seen: set[int] = set()
-    while pending:
-        part = pending.pop()
-        # A schema may refer to itself.
-        if not isinstance(part, Mapping) or id(cast(object, part)) in seen:
-            continue
-        subschema = cast(Mapping[str, Any], part)
-        seen.add(id(subschema))
-        if any(isinstance(given := subschema.get(key), Mapping | list) and name in given for key in _DECLARATIONS):
-            return True
-        pending += _subschemas(subschema, schema)
-    return False
-
-
-def _subschemas(schema: Mapping[str, Any], root: JsonSchema) -> Iterator[object]:
-    for keyword in _SCHEMA_LISTS:
-        if isinstance(branches := schema.get(keyword), list):
-            yield from cast(list[object], branches)
-    for keyword in _SUBSCHEMAS:
-        yield schema.get(keyword)
-    if isinstance(dependent := schema.get("dependentSchemas"), Mapping):
-        yield from cast(Mapping[str, object], dependent).values()
-    if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        yield _dereference(root, reference)
-
-
-def _dereference(root: JsonSchema, reference: str) -> object:
-    """The target of a local reference; None if there is none."""
-    found: object = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        found = cast(Mapping[str, object], found).get(name) if isinstance(found, Mapping) else None
-    return found
-
-
-def _is_schema(schema: dict[str, Any]) -> bool:
-    try:
-        jsonschema_rs.validator_for(schema)
-    except (ValueError, jsonschema_rs.ValidationError):
-        return False
-    return True
+def _is_aggregated(upstream: Upstream, tool: str) -> bool:
+    """Whether the gateway's own tools call this tool. To offer it would bypass the groups of sources."""
+    return tool in RAG_TOOLS and is_rag_server(upstream.spec, upstream.last_tools)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +13,19 @@ from armarium.capabilities.gateway.arguments import DiscoveryFilters, active_fil
 from armarium.capabilities.gateway.config.entries import OPEN_MODES
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamRefused
-from armarium.capabilities.gateway.model import RagAnswer, RagHits, RagQuery, Resource, ResourceList, Secrets
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamRefused
+from armarium.capabilities.gateway.model import (
+    Attachments,
+    RagAnswer,
+    RagHits,
+    RagQuery,
+    Resource,
+    ResourceList,
+    Secrets,
+)
 from armarium.capabilities.gateway.servers import response_parser
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
+from armarium.capabilities.gateway.servers.identity import rag_identity
 from armarium.capabilities.gateway.servers.untrusted_json import as_object
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
@@ -29,7 +38,15 @@ _log = logging.getLogger("armarium.gateway")
 
 _PAGE_SIZE: Final = 500
 _MAX_PAGES: Final = 10
-_ALWAYS_SENT: Final = frozenset({"username", "query", "sources"})
+_ALWAYS_SENT: Final = frozenset({"query", "sources"})
+
+
+def is_rag_server(spec: ServerSpec, tools: Iterable[UpstreamTool]) -> bool:
+    """Whether a server's sources are searched with those of all others: it is in `rag-mcp.json`, or its entry in
+    `mcp.json` describes sources, or says how to show it and it has the tool for searches."""
+    if spec.kind == "rag" or spec.data_sources:
+        return True
+    return spec.has_source_hints and any(tool.name == RAW_RESULTS for tool in tools)
 
 
 class RemoteServer:
@@ -55,6 +72,7 @@ class RemoteServer:
         resources: dict[str, Resource] = {}
         dropped = 0
         synthesis_params: Json = {}
+        attachments: Attachments | None = None
         for page in range(1, _MAX_PAGES + 1):
             asked = {"filters": {**wanted, "page": page, "page_size": _PAGE_SIZE}}
             body = await self._ask(call, DISCOVER, asked, secrets, self._discover_s)
@@ -63,11 +81,12 @@ class RemoteServer:
             resources |= fresh
             dropped += part.dropped
             synthesis_params |= part.synthesis_params
+            attachments = attachments or part.attachments
             # A server without paging repeats its first page; one with paging reports the total.
             if not fresh or part.total is None or len(resources) + dropped >= part.total:
                 break
         completed = [_with_hint(each, source_hint(self.spec, each.id)) for each in resources.values()]
-        return ResourceList(completed, dropped, synthesis_params)
+        return ResourceList(completed, dropped, synthesis_params, attachments=attachments or Attachments())
 
     async def search(self, call: Call, query: RagQuery, sources: Sequence[str], secrets: Secrets) -> RagHits:
         """Search some of its sources. Without support for filters, a filtered search returns no hits."""
@@ -84,7 +103,7 @@ class RemoteServer:
         if await self._tool(SYNTHESIZED, self._discover_s) is None:
             return None
         body = await self._ask(call, SYNTHESIZED, _query_arguments(query, sources), secrets, self._call_s)
-        return response_parser.parse_answer(self.spec.name, body)
+        return response_parser.parse_answer(self.spec.name, body, sources)
 
     async def _ask(self, call: Call, tool: str, asked: Json, secrets: Secrets, timeout_s: float) -> Json:
         started = time.perf_counter()
@@ -97,9 +116,13 @@ class RemoteServer:
             accepted |= _ALWAYS_SENT
             arguments |= {name: value for name, value in asked.items() if value is not None and name in accepted}
             # The authenticated name replaces any other.
-            arguments["username"] = call.principal.username
+            arguments |= rag_identity(self._upstream.spec, described.input_schema, call.principal.username)
             result = await self._upstream.call(tool, arguments, timeout_s=timeout_s)
-            body = response_parser.parse_body(self.spec.name, result)
+            try:
+                body = response_parser.parse_body(self.spec.name, result)
+            except UpstreamProtocol as error:
+                self._upstream.response_rejected(error)
+                raise
             outcome = "success"
             return body
         except GatewayError as error:

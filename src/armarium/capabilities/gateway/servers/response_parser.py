@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 import orjson
 
 from armarium.capabilities.gateway.arguments import FILTERS
 from armarium.capabilities.gateway.config.entries import AUTH_MODES, OPEN_MODES
-from armarium.capabilities.gateway.contract import DISPLAY_FIELDS
+from armarium.capabilities.gateway.contract import CITATION_FIELDS, HIT_FIELDS
 from armarium.capabilities.gateway.errors import CONTRACT_ERRORS, GatewayError, UpstreamProtocol
 from armarium.capabilities.gateway.model import RagAnswer, RagHit, RagHits, Resource, ResourceList
+from armarium.capabilities.gateway.servers.attachments import parse_attachments
 from armarium.capabilities.gateway.servers.untrusted_json import (
     MAX_NAME_LENGTH,
-    MAX_OBJECT_BYTES,
+    as_bounded,
     as_count,
     as_list,
     as_number,
     as_object,
     as_small_object,
     as_texts,
+    further_fields,
     is_valid,
-    json_size,
     parse_each,
     text_field,
+    url_field,
 )
 from armarium.foundation.schema import Json
+from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.foundation.tools import Relayed
 
 _MAX_ID = 512
@@ -36,10 +39,8 @@ _MAX_ANSWER = 200_000
 _MAX_EXCERPT = 200
 _MAX_RESOURCES = 5_000
 _MAX_CITATIONS = 200
-_MAX_ARTIFACTS = 20
 _MAX_COUNTS = 10
 _NO_ONE = ("",)
-_DISPLAY_TYPES = {name: bool if schema["type"] == "boolean" else str for name, schema in DISPLAY_FIELDS.items()}
 
 
 def parse_body(server: str, result: Relayed) -> Json:
@@ -71,12 +72,14 @@ def _results(server: str, body: Json, wanted: str) -> Json:
 
 def parse_listing(server: str, body: Json) -> ResourceList:
     entries = as_list(_results(server, body, "resources")["resources"])
-    resources, dropped = parse_each(entries[:_MAX_RESOURCES], _resource)
+    reasons = as_object(as_object(body.get("meta_data")).get("incomplete"))
+    resources, dropped = parse_each(entries[:_MAX_RESOURCES], lambda entry, _: _resource(entry, reasons))
     unique = {resource.id: resource for resource in reversed(resources)}
     kept = [resource for resource in resources if unique[resource.id] is resource]
     dropped += len(resources) - len(kept) + max(0, len(entries) - _MAX_RESOURCES)
     paging = as_object((as_object(body.get("results")) or body).get("paging"))
-    return ResourceList(kept, dropped, _synthesis_params(body), as_count(paging.get("total")))
+    total = as_count(paging.get("total"))
+    return ResourceList(kept, dropped, _synthesis_params(body), total, parse_attachments(body))
 
 
 def _synthesis_params(body: Json) -> Json:
@@ -96,15 +99,29 @@ def parse_hits(server: str, body: Json, asked: Collection[str], most: int) -> Ra
     # A stable sort keeps the server's order among equal scores.
     allowed.sort(key=lambda each: -each.score)
     total = as_count(as_object(results.get("stats")).get("total_found"))
-    unmet = as_texts(as_object(body.get("meta_data")).get("unmet_filters"))
+    meta = as_object(body.get("meta_data"))
+    unmet = as_texts(meta.get("unmet_filters"))
     unmet_filters = [name for name in FILTERS if name in unmet]
-    return RagHits(allowed[:most], dropped + len(found) - len(allowed), total, unmet_filters=unmet_filters)
+    return RagHits(
+        allowed[:most],
+        dropped + len(found) - len(allowed),
+        total,
+        unmet_filters=unmet_filters,
+        attachments=parse_attachments(body),
+        incomplete=_incomplete(meta, asked),
+    )
+
+
+def _incomplete(meta: Json, asked: Iterable[str]) -> dict[str, str]:
+    """Why documents of the requested sources may be missing, by source."""
+    reasons = as_object(meta.get("incomplete"))
+    return {each: reason for each in asked if (reason := text_field(reasons, each, _MAX_EXCERPT)) is not None}
 
 
 def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit | None:
     """One hit; None if it has no content or no source."""
     snippet, chunk = text_field(entry, "snippet", _MAX_SNIPPET), text_field(entry, "chunk", _MAX_CHUNK)
-    uri, resource_id = text_field(entry, "uri", 2_000), text_field(entry, "resourceId", _MAX_ID) or only_source
+    uri, resource_id = url_field(entry, "uri"), text_field(entry, "resourceId", _MAX_ID) or only_source
     if resource_id is None or not (snippet or chunk or uri):
         return None
     return RagHit(
@@ -118,38 +135,38 @@ def parse_hit(entry: Json, place: int, only_source: str | None = None) -> RagHit
         source_id=text_field(entry, "sourceId", _MAX_ID),
         provenance=as_small_object(entry.get("provenance")),
         timestamp=text_field(entry, "timestamp", 100),
+        further=further_fields(entry, HIT_FIELDS),
     )
 
 
-def parse_answer(server: str, body: Json) -> RagAnswer:
+def parse_answer(server: str, body: Json, asked: Iterable[str]) -> RagAnswer:
     """A server's answer with its citations and artifacts."""
     results = _results(server, body, "answer")
     answer = results["answer"]
     if not isinstance(answer, str):
         raise UpstreamProtocol(f"{server} sent an `answer` that is not a text")
     citations, dropped = parse_each(as_list(results.get("citations"))[:_MAX_CITATIONS], _citation)
-    artifacts, dropped_artifacts = parse_each(as_list(body.get("artifacts"))[:_MAX_ARTIFACTS], _artifact)
     meta = as_object(body.get("meta_data"))
     limits = as_object(results.get("limits"))
     if len(answer) > _MAX_ANSWER:
         limits = {"truncated": True, "reason": "the server's answer exceeds the gateway's limit"}
     return RagAnswer(
-        answer=answer[:_MAX_ANSWER],
+        answer=replace_unpaired_surrogates(answer[:_MAX_ANSWER]),
         citations=citations,
         limits=_typed_fields(limits, {"truncated": bool, "reason": str}),
-        artifacts=artifacts,
-        display=_typed_fields(as_object(body.get("display")), _DISPLAY_TYPES),
+        attachments=parse_attachments(body),
         model=text_field(meta, "model", 200),
         tokens=_counts(meta.get("tokens")),
-        dropped=dropped + dropped_artifacts,
+        dropped=dropped,
+        incomplete=_incomplete(meta, asked),
     )
 
 
 def _counts(tokens: object) -> Json | None:
     """Token usage, as a total or by kind."""
-    if type(tokens) is int:
+    if type(tokens) is int and as_count(tokens) is not None:
         return {"total": tokens}
-    counts = [(name, count) for name, count in as_object(tokens).items() if type(count) is int]
+    counts = [(name, count) for name, count in as_object(as_bounded(tokens)).items() if type(count) is int]
     return {name[:MAX_NAME_LENGTH]: count for name, count in counts[:_MAX_COUNTS]} or None
 
 
@@ -175,7 +192,7 @@ def excerpt(text: str) -> str:
     return clean if len(clean) <= _MAX_EXCERPT else clean[:_MAX_EXCERPT] + "…"
 
 
-def _resource(entry: Json, _: int) -> Resource | None:
+def _resource(entry: Json, reasons: Json) -> Resource | None:
     resource_id = text_field(entry, "id", _MAX_ID)
     if resource_id is None or entry["id"] != resource_id:
         return None
@@ -194,31 +211,32 @@ def _resource(entry: Json, _: int) -> Resource | None:
         last_indexed=text_field(entry, "lastIndexed", 100),
         docs=as_count(counts.get("docs")),
         chunks=as_count(counts.get("chunks")),
+        default_selected=entry["defaultSelected"] if isinstance(entry.get("defaultSelected"), bool) else None,
+        incomplete=text_field(reasons, resource_id, _MAX_EXCERPT),
+        hierarchy=_hierarchy(entry),
     )
+
+
+def _hierarchy(entry: Json) -> Json:
+    hints: Json = {
+        "parentId": text_field(entry, "parentId", _MAX_ID),
+        "parentIds": list(as_texts(entry.get("parentIds"))),
+        "path": list(as_texts(entry.get("path"))) or text_field(entry, "path", _MAX_ID),
+    }
+    return {name: value for name, value in hints.items() if value}
 
 
 def _citation(entry: Json, _: int) -> Json | None:
     described: Json = {
         name: text
-        for name, max_length in (("uri", 2_000), ("title", MAX_NAME_LENGTH), ("resourceId", _MAX_ID), ("marker", 100))
+        for name, max_length in (("title", MAX_NAME_LENGTH), ("resourceId", _MAX_ID), ("marker", 100))
         if (text := text_field(entry, name, max_length))
     }
-    offsets = entry.get("offsets")
-    if offsets is not None and json_size(offsets) <= MAX_OBJECT_BYTES:
+    if uri := url_field(entry, "uri"):
+        described["uri"] = uri
+    if (offsets := as_bounded(entry.get("offsets"))) is not None:
         described["offsets"] = offsets
-    return described or None
-
-
-def _artifact(entry: Json, _: int) -> Json | None:
-    name, b64, mime = entry.get("name"), entry.get("b64"), entry.get("mime")
-    if not (isinstance(name, str) and isinstance(b64, str) and isinstance(mime, str) and name and mime):
-        return None
-    described: Json = {"name": name[:MAX_NAME_LENGTH], "b64": b64, "mime": mime[:100]}
-    if (size := as_count(entry.get("size"))) is not None:
-        described["size"] = size
-    return described | {
-        key: text for key in ("description", "viewer") if (text := text_field(entry, key, MAX_NAME_LENGTH))
-    }
+    return further_fields(entry, CITATION_FIELDS) | described or None
 
 
 def _typed_fields(given: Json, types: Mapping[str, type]) -> Json | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import jwt
 import orjson
+from pydantic import SecretStr
 
 from armarium.capabilities.gateway.config.entries import SERVER_NAME
 from armarium.capabilities.gateway.config.files import BUILT_IN_SERVER
@@ -29,9 +30,9 @@ class CapabilityTokens:
     """Issues tokens. Each server has its own signing key, derived from one secret."""
 
     def __init__(
-        self, secret: bytes | None = None, *, ttl_s: int = 300, clock: Callable[[], float] = time.time
+        self, secret: SecretStr | bytes | None = None, *, ttl_s: int = 300, clock: Callable[[], float] = time.time
     ) -> None:
-        self.is_shared = secret is not None
+        self.is_shared = bool(secret)
         """Whether servers can verify the tokens. Without a configured secret, only this process knows the keys."""
         self._secret = secret or secrets.token_bytes(32)
         self._ttl_s = ttl_s
@@ -41,7 +42,8 @@ class CapabilityTokens:
         """A token for these sources of a server, and when it expires. `ttl_s` cannot exceed the configured maximum."""
         expires_at = int(self._clock()) + min(ttl_s or self._ttl_s, self._ttl_s)
         claims = {"aud": server, "sub": username, "src": sorted(set(sources)), "exp": expires_at}
-        return jwt.encode(claims, server_key(self._secret, server), ALGORITHM), expires_at
+        secret = self._secret if isinstance(self._secret, bytes) else self._secret.get_secret_value().encode()
+        return jwt.encode(claims, server_key(secret, server), ALGORITHM), expires_at
 
 
 class CapabilityVerifier:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -13,7 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from armarium import __version__
 from armarium.capabilities.gateway.config.files import ServerSpec, StdioTransport
-from armarium.capabilities.gateway.errors import GatewayError, UpstreamProtocol, UpstreamUnavailable
+from armarium.capabilities.gateway.errors import (
+    CONTACT_ADMINISTRATOR,
+    GatewayError,
+    UpstreamProtocol,
+    UpstreamUnavailable,
+)
 from armarium.capabilities.gateway.upstreams.errors import (
     SessionLost,
     connect_failed,
@@ -23,7 +29,10 @@ from armarium.capabilities.gateway.upstreams.errors import (
 )
 from armarium.capabilities.gateway.upstreams.process import ServerProcess
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
+from armarium.capabilities.gateway.upstreams.tool_listing import ToolListing, UncheckedListings
 from armarium.capabilities.gateway.upstreams.types import OnProgress, UpstreamLimits, UpstreamTool
+from armarium.capabilities.gateway.upstreams.watchdog import Watchdog
+from armarium.foundation.network import EXCLUDED, permits
 from armarium.foundation.tools import Relayed
 
 if TYPE_CHECKING:
@@ -33,27 +42,23 @@ _log = logging.getLogger(__name__)
 
 _RAW_RESULT: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _MAX_PAGES = 100
-_MAX_TOOLS = 2000
 _RELIST_PAUSE_S = 0.5
 """The minimum interval between tool listings, whatever the server announces."""
 
 
+@dataclass(eq=False, repr=False)
 class UpstreamConnection:
     """`run`, in a task of its own, lasts as long as the connection; `failure` then says why it ended. The client's
     cancel scopes must be exited by the task that entered them, so callers never open or close anything."""
 
-    def __init__(
-        self,
-        spec: ServerSpec,
-        limits: UpstreamLimits,
-        scrubber: Scrubber,
-        on_tools_changed: Callable[[str], None],
-    ) -> None:
-        self._spec = spec
-        self._limits = limits
-        self._connect_timeout_s = spec.timeouts.connect_s or limits.connect_timeout_s
-        self._scrubber = scrubber
-        self._on_tools_changed = on_tools_changed
+    spec: ServerSpec
+    limits: UpstreamLimits
+    scrubber: Scrubber
+    watchdog: Watchdog
+    on_tools_changed: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._connect_timeout_s = self.spec.timeouts.connect_s or self.limits.connect_timeout_s
         self._client: mcp.Client | None = None
         self._process: ServerProcess | None = None
         self._stop = anyio.Event()
@@ -67,6 +72,8 @@ class UpstreamConnection:
         self.ended = anyio.Event()
         self.failure: GatewayError | None = None
         self.tools: list[UpstreamTool] = []
+        self.notes: tuple[str, ...] = ()
+        """What operators should know about its tools."""
         self.server_info: tuple[str, str] | None = None
 
     @property
@@ -103,7 +110,7 @@ class UpstreamConnection:
                     await self._serve(self.opening)
             if self.opening.cancelled_caught and not self._stop.is_set():
                 self.failure = timeout_error(
-                    self._spec.name,
+                    self.spec.name,
                     f"did not start within {self._connect_timeout_s:g} s",
                     hint="raise `timeouts.connect_s` of the server if it needs longer",
                     is_noisy=self.noise > 0,
@@ -111,12 +118,12 @@ class UpstreamConnection:
         except GatewayError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 any error of a transport ends this connection only
-            self.failure = from_exception(self._spec.name, error, self._scrubber.scrub)
-            _log.debug("a connection ended", extra={"server": self._spec.name, "error": type(error).__name__})
+            self.failure = from_exception(self.spec.name, error, self.scrubber.scrub)
+            _log.debug("a connection ended", extra={"server": self.spec.name, "error": type(error).__name__})
         finally:
             if not self.opened.is_set():
                 status = self._process.exit_status if self._process else None
-                self.failure = connect_failed(self._spec.name, self.failure, status)
+                self.failure = connect_failed(self.spec.name, self.failure, status)
             self._client = None
             self._stop.set()
             self.opened.set()
@@ -177,17 +184,28 @@ class UpstreamConnection:
                 tasks.cancel_scope.cancel()
             self._client = None
 
-    def _streams(self) -> AbstractAsyncContextManager[Any]:
-        transport = self._spec.transport
+    @asynccontextmanager
+    async def _streams(self) -> AsyncGenerator[Any]:
+        async with self._transport() as (incoming, outgoing):
+            yield UncheckedListings(incoming), outgoing
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        transport = self.spec.transport
         assert transport is not None, "only a disabled server has none"
         if isinstance(transport, StdioTransport):
             self._process = ServerProcess(
-                self._spec.name, transport, self._limits.max_answer_bytes, self._scrubber.scrub
+                self.spec.name, transport, self.limits.max_answer_bytes, self.scrubber.scrub, self.watchdog
             )
             return self._process.open(self._stop.set)
         from armarium.capabilities.gateway.upstreams.http import http_streams
 
-        return http_streams(transport, self._limits, self._connect_timeout_s, on_session_lost=self._stop.set)
+        if not permits(transport.url):
+            raise UpstreamUnavailable(
+                f"`{self.spec.name}` cannot be reached: {EXCLUDED} its host",
+                hint=CONTACT_ADMINISTRATOR,
+                server=self.spec.name,
+            )
+        return http_streams(transport, self.limits, self._connect_timeout_s, on_session_lost=self._stop.set)
 
     async def _on_message(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
@@ -201,14 +219,14 @@ class UpstreamConnection:
             # An announcement during the listing causes another one.
             self._tools_announced = anyio.Event()
             try:
-                with anyio.fail_after(self._limits.discover_timeout_s):
+                with anyio.fail_after(self.limits.discover_timeout_s):
                     tools = await self._list_tools()
             except (GatewayError, TimeoutError):
-                _log.debug("changed tools could not be listed", extra={"server": self._spec.name})
+                _log.debug("changed tools could not be listed", extra={"server": self.spec.name})
                 continue
             if tools != self.tools:
                 self.tools = tools
-                self._on_tools_changed(self._spec.name)
+                self.on_tools_changed(self.spec.name)
             await anyio.sleep(_RELIST_PAUSE_S)
 
     async def _list_tools(self) -> list[UpstreamTool]:
@@ -217,37 +235,27 @@ class UpstreamConnection:
         assert self._client is not None
         if self._client.server_capabilities.tools is None:
             return []
-        tools: list[UpstreamTool] = []
+        listing = ToolListing(self.spec)
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
             page = await self._request(types.ListToolsRequest(params=params), None)
-            tools += [_tool(listed) for listed in page["tools"]]
+            listing.add(page)
             cursor = page.get("nextCursor")
-            if not cursor or len(tools) >= _MAX_TOOLS:
+            if not cursor or listing.is_full:
                 break
-        return tools[:_MAX_TOOLS]
+        self.notes = listing.notes(has_more=bool(cursor))
+        return listing.tools
 
     async def _request(self, request: Any, on_progress: OnProgress | None) -> dict[str, Any]:
         from mcp import MCPError
 
         client = self._client
         if client is None:
-            raise self.failure or connection_lost(self._spec.name)
+            raise self.failure or connection_lost(self.spec.name)
         try:
             # The client validates the result against the protocol; the raw result is what we return.
             return await client.session.send_request(request, _RAW_RESULT, progress_callback=cast("Any", on_progress))
         except (MCPError, ValidationError) as error:
             # Without its cause, whose text quotes the server.
-            raise from_exception(self._spec.name, error, self._scrubber.scrub) from None
-
-
-def _tool(listed: Mapping[str, Any]) -> UpstreamTool:
-    return UpstreamTool(
-        name=listed["name"],
-        description=listed.get("description") or "",
-        input_schema=listed["inputSchema"],
-        output_schema=listed.get("outputSchema"),
-        annotations=listed.get("annotations"),
-        title=listed.get("title"),
-    )
+            raise from_exception(self.spec.name, error, self.scrubber.scrub) from None

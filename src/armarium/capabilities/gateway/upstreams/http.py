@@ -15,6 +15,7 @@ import orjson
 from armarium.capabilities.gateway.config.files import HttpTransport
 from armarium.capabilities.gateway.upstreams.errors import BUSY, NOT_MCP, SESSION_LOST, TOO_LARGE, UNREACHABLE
 from armarium.capabilities.gateway.upstreams.message_writer import MessageWriter
+from armarium.capabilities.gateway.upstreams.redirects import RedirectRefused, SameOriginRedirects
 from armarium.capabilities.gateway.upstreams.sse import (
     EventStream,
     NotificationStream,
@@ -24,6 +25,7 @@ from armarium.capabilities.gateway.upstreams.sse import (
 )
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.foundation.schema import Json
+from armarium.foundation.surrogates import repair_json_text
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -44,7 +46,7 @@ async def http_streams(
     # Loading certificates takes longer than many calls, and only HTTPS needs them.
     verify = transport.url.startswith("https:")
     connections = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
-    wire = httpx2.AsyncHTTPTransport(verify=verify, limits=connections)
+    wire = SameOriginRedirects(httpx2.AsyncHTTPTransport(verify=verify, limits=connections))
     notifications = NotificationStream(wire, limits.max_answer_bytes, first_pause_s=limits.notification_retry_s)
     isolated = RequestErrorTransport(wire, limits.max_answer_bytes, on_session_lost, notifications)
     timeout = httpx2.Timeout(None, connect=connect_timeout_s)
@@ -106,9 +108,6 @@ class RequestErrorTransport(httpx2.AsyncBaseTransport):
         self, request: httpx2.Request, request_id: object, response: httpx2.Response
     ) -> httpx2.Response:
         kind = media_type(response)
-        if response.has_redirect_location:
-            # The client decides whether to follow it.
-            return response
         rejected = response.status_code >= HTTPStatus.BAD_REQUEST
         error = _error_response(request_id, NOT_MCP, "not a response to the request")
         if rejected:
@@ -168,9 +167,10 @@ async def _complete(
     headers = {"content-type": "application/json"}
     if session := response.headers.get("mcp-session-id"):
         headers["mcp-session-id"] = session
-    if not _is_response(bytes(body), request_id):
-        return None
-    return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+    for repaired in (bytes, repair_json_text):
+        if _is_response(text := repaired(bytes(body)), request_id):
+            return httpx2.Response(response.status_code, headers=headers, content=text, request=request)
+    return None
 
 
 def _is_response(body: bytes, request_id: object) -> bool:
@@ -191,6 +191,8 @@ def _error_response(request_id: object, code: int, message: str) -> httpx2.Respo
 
 def _reason(error: httpx2.TransportError) -> str:
     """The reason, without the address that the exception's text may contain."""
+    if isinstance(error, RedirectRefused):
+        return str(error)
     if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError):
         return "no server at its address"
     if isinstance(error, httpx2.TimeoutException):

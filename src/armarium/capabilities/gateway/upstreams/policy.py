@@ -113,26 +113,24 @@ class LivenessCheck:
             self._is_pinging = False
 
 
+@dataclass(eq=False)
 class ConnectionPolicy:
     """Decides whether a server may be called, from the outcome of calls and connection attempts. Methods that record an
     outcome return whether the circuit breaker opens now. The upstream then gives up its connection and tries the server
     with a new one."""
 
-    def __init__(
-        self,
-        server: str,
-        limits: UpstreamLimits,
-        connection: Callable[[], UpstreamConnection | None],
-        tasks: TaskGroup,
-    ) -> None:
-        now, breaker = anyio.current_time, limits.breaker
-        self._server = server
-        self._connection = connection
+    server: str
+    limits: UpstreamLimits
+    connection: Callable[[], UpstreamConnection | None]
+    tasks: TaskGroup
+    last_error: GatewayError | None = field(default=None, init=False)
+    """Why the last call or attempt failed; None after a success."""
+
+    def __post_init__(self) -> None:
+        now, breaker = anyio.current_time, self.limits.breaker
         self._breaker = CircuitBreaker(breaker.failures, breaker.open_s, now)
-        self._backoff = ConnectBackoff(now, first_pause_s=limits.first_pause_s)
-        self.liveness = LivenessCheck(connection, tasks, now, breaker.ping_s, limits.ping_required_share)
-        self.last_error: GatewayError | None = None
-        """Why the last call or attempt failed; None after a success."""
+        self._backoff = ConnectBackoff(now, first_pause_s=self.limits.first_pause_s)
+        self.liveness = LivenessCheck(self.connection, self.tasks, now, breaker.ping_s, self.limits.ping_required_share)
 
     @property
     def is_open(self) -> bool:
@@ -149,9 +147,9 @@ class ConnectionPolicy:
             return
         retry_in_s = self.retry_in_s or 0.0
         raise UpstreamUnavailable(
-            f"`{self._server}` failed; calls are rejected for another {retry_in_s:.0f} s",
+            f"`{self.server}` failed; calls are rejected for another {retry_in_s:.0f} s",
             hint="try again after that",
-            server=self._server,
+            server=self.server,
             retry_in_s=round(retry_in_s, 1),
         )
 
@@ -190,6 +188,13 @@ class ConnectionPolicy:
         if succeeded:
             self.last_error = None
 
+    def reset(self) -> None:
+        """Forget all failures, because somebody wants the server to be tried now."""
+        self._breaker.tried(well=True)
+        self._backoff.succeeded()
+        self.liveness.heard()
+        self.last_error = None
+
     @property
     def _pause_s(self) -> float:
-        return self._backoff.pause_s if self._connection() is None else 0.0
+        return self._backoff.pause_s if self.connection() is None else 0.0

@@ -8,7 +8,7 @@ import re
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,8 +17,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from armarium.capabilities.gateway.config.files import StdioTransport
 from armarium.capabilities.gateway.errors import CONTACT_ADMINISTRATOR, UpstreamUnavailable
-from armarium.capabilities.gateway.upstreams.errors import TOO_LARGE, Scrub, excerpt
+from armarium.capabilities.gateway.upstreams.errors import NOT_MCP, TOO_LARGE, Scrub, excerpt
 from armarium.capabilities.gateway.upstreams.message_writer import MessageWriter
+from armarium.capabilities.gateway.upstreams.watchdog import Watchdog
+from armarium.foundation.surrogates import repair_json_text
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -39,6 +41,9 @@ _KEPT_BYTES = 1024
 # The id is only trusted before or after the whole content of a response; elsewhere it may be part of the content.
 _ID_AT_THE_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_THE_END = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+# A request of the server has an id of its own.
+_RESPONSE = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"2\.0"|\d{1,18})\s*,\s*){0,2}"(?:result|error)"\s*:')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +89,21 @@ class LineSplitter:
             del self._line[:-_KEPT_BYTES]
 
 
+@dataclass(slots=True, eq=False)
 class ServerProcess:
     """The server process of one connection."""
 
-    def __init__(self, server: str, transport: StdioTransport, max_answer_bytes: int, scrub: Scrub) -> None:
-        self._server = server
-        self._transport = transport
-        self._max_answer_bytes = max_answer_bytes
-        self._scrub = scrub
-        self.pid: int | None = None
-        self._output_ended = False
-        self.exit_status: int | None = None
-        """The exit status, if it exited by itself."""
-        self.noise = 0
-        """Number of lines on its standard output that were not MCP."""
+    server: str
+    transport: StdioTransport
+    max_answer_bytes: int
+    scrub: Scrub
+    watchdog: Watchdog
+    pid: int | None = field(default=None, init=False)
+    exit_status: int | None = field(default=None, init=False)
+    """The exit status, if it exited by itself."""
+    noise: int = field(default=0, init=False)
+    """Number of lines on its standard output that were not MCP."""
+    _output_ended: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def open(self, on_end: Callable[[], None]) -> AsyncGenerator[Streams]:
@@ -138,26 +144,26 @@ class ServerProcess:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         try:
             return await anyio.open_process(
-                [self._transport.command, *self._transport.args],
-                env={**inherited, **self._transport.env},
-                cwd=self._transport.cwd,
+                [self.transport.command, *self.transport.args],
+                env={**inherited, **self.transport.env, **self.watchdog.environment()},
+                cwd=self.transport.cwd,
                 # A process group of its own, so that Ctrl-C does not reach it and its children can be killed with it.
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "its command cannot be executed"
             raise UpstreamUnavailable(
-                f"`{self._server}` cannot be started",
+                f"`{self.server}` cannot be started",
                 hint=CONTACT_ADMINISTRATOR,
                 private={"for_operators": f"{reason}: check `command` and `cwd` of its entry"},
-                server=self._server,
+                server=self.server,
             ) from error
 
     async def _read(
         self, process: Process, sender: MemoryObjectSendStream[SessionMessage | Exception], on_end: Callable[[], None]
     ) -> None:
         assert process.stdout is not None
-        lines = LineSplitter(self._max_answer_bytes)
+        lines = LineSplitter(self.max_answer_bytes)
         try:
             with sender:
                 while True:
@@ -174,21 +180,24 @@ class ServerProcess:
         from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
         if isinstance(line, OversizedLine):
-            request_id = line.request_id()
-            if request_id is None:
-                self.noise += 1
-                return None
-            error = ErrorData(code=TOO_LARGE, message="the response is too large")
+            request_id, error = line.request_id(), ErrorData(code=TOO_LARGE, message="the response is too large")
+        elif not line.strip():
+            return None
+        else:
+            for repaired in (bytes, repair_json_text):
+                with suppress(ValueError):
+                    return SessionMessage(jsonrpc_message_adapter.validate_json(repaired(line), by_name=False))
+            # A response may have numbers and depths that no parser accepts. Other JSON with an id is somebody's log.
+            ends = OversizedLine(line[:_KEPT_BYTES], line[-_KEPT_BYTES:])
+            is_response = _RESPONSE.match(line) is not None and b'"jsonrpc"' in ends.head + ends.tail
+            request_id = ends.request_id() if is_response else None
+            error = ErrorData(code=NOT_MCP, message="the response is not valid")
+        if request_id is not None:
             return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
-        if not line.strip():
-            return None
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
-            # Many servers print to their standard output; the connection survives that.
-            self.noise += 1
-            _log.debug("a server wrote a line that is not MCP", extra={"server": self._server})
-            return None
+        # Many servers print to their standard output; the connection survives that.
+        self.noise += 1
+        _log.debug("a server wrote a line that is not MCP", extra={"server": self.server})
+        return None
 
     async def _write(
         self,
@@ -216,8 +225,8 @@ class ServerProcess:
                     # Read even if nothing is logged: a full pipe would block the server.
                     if _log.isEnabledFor(logging.DEBUG):
                         text = line.head if isinstance(line, OversizedLine) else line
-                        line_text = excerpt(text.decode("utf-8", "replace"), self._scrub)
-                        _log.debug("a server logged", extra={"server": self._server, "text": line_text})
+                        line_text = excerpt(text.decode("utf-8", "replace"), self.scrub)
+                        _log.debug("a server logged", extra={"server": self.server, "text": line_text})
 
 
 async def _stop(process: Process) -> bool:

@@ -13,6 +13,7 @@ import httpx2
 import orjson
 
 from armarium.capabilities.gateway.upstreams.errors import TOO_LARGE, UNREACHABLE
+from armarium.foundation.surrogates import repair_json_text
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _EVENT_END_BYTES = 4
@@ -47,7 +48,7 @@ class EventStream(httpx2.AsyncByteStream):
             pending += received
             ends = [found.end() for found in _EVENT_END.finditer(pending, searched)]
             if ends:
-                yield bytes(pending[: ends[-1]])
+                yield repair_json_text(bytes(pending[: ends[-1]]))
                 del pending[: ends[-1]]
             if len(pending) > self.limit_bytes:
                 if self.request_id is None:
@@ -57,7 +58,7 @@ class EventStream(httpx2.AsyncByteStream):
         if self._aborted:
             yield _error_event(self.request_id, UNREACHABLE, "aborted")
         elif pending:
-            yield bytes(pending)
+            yield repair_json_text(bytes(pending))
 
     async def _next(self, body: AsyncIterator[bytes]) -> bytes | None:
         if self._aborted:
@@ -119,8 +120,7 @@ class NotificationStream:
                 response = await self.wire.handle_async_request(request)
             except httpx2.TransportError:
                 continue
-            if response.has_redirect_location or response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-                # The client decides whether to follow a redirect.
+            if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
                 return response
             if response.status_code < HTTPStatus.BAD_REQUEST and media_type(response) == "text/event-stream":
                 events = EventStream(response, None, self.max_event_bytes, lambda: None)

@@ -1,11 +1,14 @@
-"""Data types of a server behind the gateway: its tools, health and limits."""
+"""Data types of a server behind the gateway: its tools, health, limits, and the outcome of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from armarium.capabilities.gateway.errors import GatewayError
 from armarium.capabilities.gateway.settings import GatewayLimits
 
 HealthState = Literal["idle", "connecting", "ready", "failing", "open"]
@@ -14,6 +17,11 @@ rejects calls."""
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives the progress of a call: progress, total, message."""
+
+
+RequestKind = Literal["call", "list"]
+OnRequest = Callable[[str, RequestKind, str, float], None]
+"""Receives every request: server, kind, outcome, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,12 @@ class UpstreamHealth:
     noise: int = 0
     """Number of messages that were not MCP."""
     tools: int | None = None
+    notes: tuple[str, ...] | None = None
+    """What operators should know about its tools, such as tools that are not offered."""
+    tool_errors: int = 0
+    """Number of calls that the server answered with an error of the tool."""
+    last_tool_error: str | None = None
+    """What the last of these errors said, shortened and without secrets."""
     server_name: str | None = None
     server_version: str | None = None
     pid: int | None = field(default=None, repr=False)
@@ -66,3 +80,27 @@ class UpstreamLimits(GatewayLimits):
     """The pause after the first failed connection attempt; it doubles with every further one."""
     notification_retry_s: float = 1.0
     """The pause before a failed notification stream is reopened; it doubles with every further failure."""
+
+
+@dataclass(slots=True)
+class RequestOutcome:
+    name: str = "success"
+    """`success`, `error` if the tool reported a failure, `cancelled`, `internal` if the gateway failed, or the code of
+    the error."""
+
+
+@contextmanager
+def record_request(on_request: OnRequest, server: str, kind: RequestKind) -> Generator[RequestOutcome]:
+    """Report the request made in the block. It is a success unless the block sets another outcome or raises."""
+    outcome = RequestOutcome()
+    started = time.perf_counter()
+    try:
+        yield outcome
+    except GatewayError as error:
+        outcome.name = error.code
+        raise
+    except BaseException as error:
+        outcome.name = "internal" if isinstance(error, Exception) else "cancelled"
+        raise
+    finally:
+        on_request(server, kind, outcome.name, time.perf_counter() - started)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Self
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream, UpstreamListeners
+from armarium.capabilities.gateway.upstreams.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +27,17 @@ class ServerChanges:
     unchanged: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class UpstreamSet:
     """An async context manager; `apply` sets the servers, and leaving the context closes them."""
 
-    def __init__(
-        self, limits: UpstreamLimits, listeners: UpstreamListeners | None = None, *, drain_s: float = 5.0
-    ) -> None:
-        self._limits = limits
-        self._listeners = listeners
-        self._drain_s = drain_s
+    limits: UpstreamLimits
+    listeners: UpstreamListeners = field(default_factory=UpstreamListeners)
+    _: KW_ONLY
+    drain_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        self._watchdog = Watchdog()
         self._tasks: TaskGroup | None = None
         self._upstreams: dict[str, Upstream] = {}
         self._leaving: set[Upstream] = set()
@@ -48,10 +52,11 @@ class UpstreamSet:
         assert self._tasks is not None
         # Shielded: a server process must not outlive the gateway. Every wait inside is bounded.
         with anyio.CancelScope(shield=True):
-            drain_s = self._drain_s if error is None else 0.0
+            drain_s = self.drain_s if error is None else 0.0
             async with anyio.create_task_group() as closing:
                 for upstream in (*self._upstreams.values(), *self._leaving):
                     closing.start_soon(upstream.close, drain_s)
+            await to_thread.run_sync(self._watchdog.close)
         self._upstreams.clear()
         self._tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
@@ -79,7 +84,7 @@ class UpstreamSet:
                 known.spec = spec
                 kept[name] = known
             else:
-                kept[name] = Upstream(spec, self._limits, tasks, self._listeners)
+                kept[name] = Upstream(spec, self.limits, tasks, self._watchdog, self.listeners)
         leaving = [upstream for name, upstream in self._upstreams.items() if kept.get(name) is not upstream]
         # One assignment, so that readers never see a partial set.
         self._upstreams = kept
@@ -99,7 +104,7 @@ class UpstreamSet:
 
     async def _drain(self, upstream: Upstream) -> None:
         try:
-            await upstream.close(self._drain_s)
+            await upstream.close(self.drain_s)
         finally:
             self._leaving.discard(upstream)
 
