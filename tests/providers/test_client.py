@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, asynccontextmanager
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import FileSecret
 from armarium.providers.client import ProviderClient
 from armarium.providers.error_responses import error_from_event, error_from_response
 from armarium.providers.errors import (
@@ -54,7 +56,8 @@ CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "What? [a.md:L1-L2] Rain falls."}],
     "stream": True,
 }
-QUICK = RetryPolicy(attempt_timeout_s=0.2)
+# Long enough for an answer of the emulator on a busy machine, and short enough to wait for where none comes.
+QUICK = RetryPolicy(attempt_timeout_s=3.0)
 
 
 @pytest.fixture
@@ -96,6 +99,20 @@ async def test_an_answer_comes_back_as_the_object_it_is(mistral: MistralEmulator
     assert answer["model"] == "mistral-embed"
     assert mistral.requests[0].headers["authorization"] == f"Bearer {mistral.key}"
     assert clock.waits == []
+
+
+async def test_a_key_in_a_file_that_changes_applies_to_the_next_request(
+    mistral: MistralEmulator, clock: ManualClock, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("canary-revoked\n")
+    async with client_of(mistral, clock, key=FileSecret("corpus.mistral.api_key", file)) as client:
+        assert (await failure_of(client)).code == "MISTRAL_AUTH"
+        file.write_text(f"{mistral.key}\n")
+        assert (await client.post("/embeddings", BODY))["model"] == "mistral-embed"
+        assert "canary" not in repr(client)
+    sent = [request.headers["authorization"] for request in mistral.requests]
+    assert sent == ["Bearer canary-revoked", f"Bearer {mistral.key}"]
 
 
 @pytest.mark.parametrize("shape", ["typed", "message", "detail"])
@@ -547,6 +564,25 @@ def test_a_base_url_that_cannot_be_asked_is_a_configuration_error(url: str) -> N
     with pytest.raises(ConfigError) as raised:
         OPENAI.base_url(url)
     assert "pw" not in raised.value.message.split()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "[::1]", "localhost."])
+async def test_no_proxy_is_asked_for_a_model_on_this_machine(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """With `network: off` too, such an address is permitted."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+        closed.close()
+        proxy.settimeout(0)
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("NO_PROXY", "")
+        client = ProviderClient(
+            OPENAI, base_url=f"http://{host}:{port}/v1", retry_policy=RetryPolicy(max_attempts=1, attempt_timeout_s=2)
+        )
+        with pytest.raises(ProviderError):
+            await client.post("/embeddings", BODY, deadline_s=2)
+        await client.aclose()
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 async def test_a_model_on_this_machine_is_reached_past_a_proxy(

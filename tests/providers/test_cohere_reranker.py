@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from armarium.providers.client import ProviderClient
-from armarium.providers.cohere import CohereReranker, cohere_client
 from armarium.providers.errors import ProviderAuth, ProviderFailed, ProviderRateLimited
+from armarium.providers.hosted import CohereReranker
 from armarium.providers.interfaces import Reranker
 from armarium.providers.vendors import COHERE
 from emulators import CohereEmulator, RateLimited, Unusable
@@ -62,7 +62,7 @@ async def test_an_order_that_comes_late_is_given_up_soon(cohere: CohereEmulator,
 
 
 async def test_a_wrong_key_is_told_as_cohere_knows_it(cohere: CohereEmulator) -> None:
-    reranker = CohereReranker(cohere_client(cohere.url, "wrong"))
+    reranker = CohereReranker(ProviderClient(COHERE, "wrong", base_url=cohere.url))
     with pytest.raises(ProviderAuth) as raised:
         await reranker.rerank("rain", TEXTS, 2)
     await reranker.aclose()

@@ -10,10 +10,9 @@ import pytest
 
 from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderUnavailable
+from armarium.providers.hosted import HostedChat
 from armarium.providers.interfaces import Chat, Message
-from armarium.providers.mistral import MistralChat
-from armarium.providers.openai import OpenAIChat, openai_client
-from armarium.providers.vendors import MISTRAL
+from armarium.providers.vendors import MISTRAL, OPENAI
 from emulators import MistralEmulator, OpenAIEmulator, RateLimited, ServerError, Truncated, Unusable
 from emulators.model_output import INVENTED_CITATION
 from support.manual_clock import ManualClock
@@ -36,7 +35,7 @@ def mistral() -> Generator[MistralEmulator]:
 @pytest.fixture
 async def chat(mistral: MistralEmulator) -> AsyncGenerator[Chat]:
     client = ProviderClient(MISTRAL, mistral.key or "", base_url=mistral.url, clock=ManualClock().clock)
-    chat = MistralChat(client, "mistral-small-2506")
+    chat = HostedChat(client, "mistral-small-2506")
     yield chat
     await chat.aclose()
 
@@ -145,7 +144,7 @@ async def test_a_question_with_an_unpaired_surrogate_is_answered(chat: Chat) -> 
 
 async def test_an_openai_compatible_endpoint_answers_without_a_key() -> None:
     with OpenAIEmulator() as emulator:
-        chat: Chat = OpenAIChat(openai_client(emulator.url), "llama3.2")
+        chat: Chat = HostedChat(ProviderClient(OPENAI, base_url=emulator.url), "llama3.2")
         assert "".join([piece async for piece in chat.stream(CONVERSATION)]) == ANSWER
         await chat.aclose()
 
@@ -153,6 +152,6 @@ async def test_an_openai_compatible_endpoint_answers_without_a_key() -> None:
 async def test_a_server_that_does_not_stream_is_understood() -> None:
     with OpenAIEmulator() as emulator:
         emulator.streams = False
-        chat = OpenAIChat(openai_client(emulator.url), "llama3.2")
+        chat = HostedChat(ProviderClient(OPENAI, base_url=emulator.url), "llama3.2")
         assert [piece async for piece in chat.stream(CONVERSATION)] == [ANSWER]
         await chat.aclose()

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from armarium.providers.client import ProviderClient
 from armarium.providers.errors import ProviderAuth, ProviderFailed
+from armarium.providers.hosted import MistralEmbedder, OpenAIEmbedder
 from armarium.providers.interfaces import Embedder
-from armarium.providers.mistral import MistralEmbedder
-from armarium.providers.openai import OpenAIEmbedder
 from armarium.providers.vendors import MISTRAL, OPENAI
 from emulators import MistralEmulator, OpenAIEmulator, RateLimited, Refused, ServerError, Together, Unusable
 from emulators.model_output import embedding

@@ -11,8 +11,10 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
+from armarium.providers.client import ProviderClient
+from armarium.providers.hosted import OpenAIEmbedder
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.providers.openai import OpenAIEmbedder, openai_client
+from armarium.providers.vendors import OPENAI
 from armarium.retrieval.evaluation import UnreadableSet, evaluate, measured, read_judged_set
 from emulators import OpenAIEmulator
 
@@ -62,7 +64,7 @@ CODE = "def f(x):\n    return x\n"
 async def test_a_hosted_embedder_receives_code_with_its_line_breaks(tmp_path: Path) -> None:
     write(tmp_path, "1\ta\t1\n", [{"id": "a", "title": "class A", "text": CODE}])
     with OpenAIEmulator() as emulator:
-        embedder = OpenAIEmbedder(openai_client(emulator.url, emulator.key), "nomic-embed-text")
+        embedder = OpenAIEmbedder(ProviderClient(OPENAI, emulator.key, base_url=emulator.url), "nomic-embed-text")
         await evaluate(read_judged_set(tmp_path), embedder, kind="code")
         await embedder.aclose()
     assert emulator.bodies("/embeddings")[0]["input"] == [f"class A\n{CODE}"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from armarium.foundation.tools import Call
-from armarium.retrieval.sources import Collection, SourceHit, Sources
+from armarium.retrieval.sources import NO_FILTERS, Collection, SourceFilters, SourceHits, Sources
 
 
-class Shelf:
+class NamedSource:
     """A source of nothing."""
 
     def __init__(self, kind: str) -> None:
@@ -19,12 +19,14 @@ class Shelf:
     async def collections(self, call: Call) -> Sequence[Collection]:
         return []
 
-    async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        return []
+    async def search(
+        self, call: Call, collection: str, query: str, most: int, filters: SourceFilters = NO_FILTERS
+    ) -> SourceHits:
+        return SourceHits(())
 
 
 def test_a_collection_leads_to_the_source_whose_kind_it_begins_with() -> None:
-    sources, store = Sources(), Shelf("store")
+    sources, store = Sources(), NamedSource("store")
     sources.register(store)
     assert sources.of("store:notes") is store
     assert sources.of("store") is store
@@ -34,7 +36,7 @@ def test_a_collection_leads_to_the_source_whose_kind_it_begins_with() -> None:
 
 def test_a_source_is_gone_once_its_keeper_takes_it_back() -> None:
     sources = Sources()
-    first, second = Shelf("corpus"), Shelf("store")
+    first, second = NamedSource("corpus"), NamedSource("store")
     take_back = sources.register(first)
     sources.register(second)
     assert sources.all == (first, second)
@@ -44,6 +46,6 @@ def test_a_source_is_gone_once_its_keeper_takes_it_back() -> None:
 
 def test_two_sources_of_one_kind_would_be_taken_for_each_other() -> None:
     sources = Sources()
-    sources.register(Shelf("corpus"))
+    sources.register(NamedSource("corpus"))
     with pytest.raises(ValueError, match="already"):
-        sources.register(Shelf("corpus"))
+        sources.register(NamedSource("corpus"))

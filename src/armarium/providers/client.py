@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import orjson
+from pydantic import SecretStr
 
+from armarium.foundation.file_secrets import revealed
+from armarium.foundation.network import EXCLUDED, is_local, permits
 from armarium.foundation.schema import Json
 from armarium.providers.error_responses import error_from_event, error_from_response
 from armarium.providers.errors import ProviderError, ProviderRateLimited
@@ -30,17 +33,16 @@ _MAX_ERROR_BYTES = 16 * 1024
 _CONNECT_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 2.0
 _HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ProviderClient:
     """Sends requests to one provider. All models of an account share a client, and with it the account's rate limit.
-    The API key appears in no representation, error message or log record."""
+    The API key is read for each request, and appears in no representation, error message or log record."""
 
     def __init__(
         self,
         vendor: Vendor,
-        key: str | None = None,
+        key: SecretStr | str | None = None,
         *,
         base_url: str | None = None,
         retry_policy: RetryPolicy | None = None,
@@ -52,7 +54,7 @@ class ProviderClient:
         self.vendor = vendor
         self.concurrency = concurrency
         self._base_url = vendor.base_url(base_url)
-        self._key = vendor.key(key)
+        self._secret = key
         self._retry_policy = retry_policy or RetryPolicy()
         self._clock = clock or Clock()
         self._rate_limiter = RateLimiter(requests_per_minute, self._clock)
@@ -62,9 +64,11 @@ class ProviderClient:
         self._urgent_slots = anyio.Semaphore(concurrency)
         self._client_lock = anyio.Lock()
         self._client: httpx2.AsyncClient | None = None
+        # An invalid key is reported at the start, not by the first request.
+        self._key()
 
     def __repr__(self) -> str:
-        return f"ProviderClient({self.vendor.name!r}, key={'given' if self._key else 'none'})"
+        return f"ProviderClient({self.vendor.name!r}, key={'given' if self._key() else 'none'})"
 
     async def post(self, path: str, body: Json, *, urgent: bool = False, deadline_s: float | None = None) -> Json:
         """Send a request and return the JSON object of the response. `urgent`: a caller waits for it."""
@@ -98,6 +102,9 @@ class ProviderClient:
                     raise
                 await self._wait_or_raise(attempts, error)
 
+    def _key(self) -> str | None:
+        return self.vendor.key(revealed(self._secret))
+
     async def aclose(self) -> None:
         """Close the connections. The next request opens new ones."""
         client, self._client = self._client, None
@@ -105,6 +112,9 @@ class ProviderClient:
             await client.aclose()
 
     async def _start(self, attempts: Attempts) -> httpx2.AsyncClient:
+        if not permits(self._base_url):
+            host = urlsplit(self._base_url).hostname
+            raise self.vendor.failed(f"{EXCLUDED} {host}", hint="set `network: on`, or add the host to the list")
         # The deadline of a batch starts here, not while it queues for a slot.
         attempts.start()
         if (delay_s := self._rate_limiter.delay_s()) > attempts.remaining_s:
@@ -153,7 +163,7 @@ class ProviderClient:
                         if received > self._max_response_bytes:
                             raise self.vendor.unusable("it is too long")
                         parsed = self._parsed(event.data)
-                        if error := error_from_event(self.vendor, parsed, key=self._key):
+                        if error := error_from_event(self.vendor, parsed, key=self._key()):
                             raise error
                         ended = ended or is_last(parsed)
                         yield parsed
@@ -165,7 +175,9 @@ class ProviderClient:
         self, client: httpx2.AsyncClient, path: str, body: Json, timeout_s: float | None = None
     ) -> AsyncGenerator[httpx2.Response]:
         """The response, once its status says that the request was accepted."""
-        request = client.build_request("POST", f"{self._base_url}{path}", content=orjson.dumps(body))
+        key = self._key()
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        request = client.build_request("POST", f"{self._base_url}{path}", content=orjson.dumps(body), headers=headers)
         with anyio.fail_after(timeout_s):
             response = await client.send(request, stream=True)
         try:
@@ -173,7 +185,7 @@ class ProviderClient:
                 with anyio.fail_after(timeout_s):
                     text = await self._read(response, _MAX_ERROR_BYTES, truncate=True)
                 raise error_from_response(
-                    self.vendor, response.status_code, response.headers, text, key=self._key, wall=self._clock.wall()
+                    self.vendor, response.status_code, response.headers, text, key=key, wall=self._clock.wall()
                 )
             yield response
         finally:
@@ -222,15 +234,13 @@ class ProviderClient:
         timeout_s = self._retry_policy.attempt_timeout_s
         async with self._client_lock:
             if self._client is None:
-                authorization = {"authorization": f"Bearer {self._key}"} if self._key else {}
                 self._client = httpx2.AsyncClient(
-                    headers=_HEADERS | authorization,
+                    headers=_HEADERS,
                     timeout=httpx2.Timeout(timeout_s, connect=min(_CONNECT_TIMEOUT_S, timeout_s)),
                     limits=httpx2.Limits(max_connections=2 * self.concurrency),
                     follow_redirects=False,
                     verify=await self._certificates(),
-                    # A configured proxy cannot reach a model on this machine.
-                    trust_env=urlsplit(self._base_url).hostname not in _LOOPBACK,
+                    trust_env=not is_local(self._base_url),
                 )
         return self._client
 

@@ -17,35 +17,25 @@ class ProviderAuth(ProviderError):
     """The API key is missing, invalid or not permitted to use the model."""
 
 
-class ProviderRateLimited(ProviderError):
+class ProviderRateLimited(ProviderError, retryable=True):
     """The provider's rate limit is exceeded."""
-
-    retryable = True
 
 
 class ProviderFailed(ProviderError):
     """The provider rejected the request, or its response is invalid. The same request would fail again."""
 
 
-class ProviderUnavailable(ProviderFailed):
+class ProviderUnavailable(ProviderFailed, retryable=True):
     """The provider is unreachable, failed, or closed the connection. The same request may succeed later."""
 
-    retryable = True
 
-
-class LocalModelMissing(ProviderError):
+class LocalModelMissing(ProviderError, code="LOCAL_MODEL_MISSING"):
     """The libraries or the weights of the local model are not installed."""
 
-    code = "LOCAL_MODEL_MISSING"
 
-
-class LocalModelCorrupt(ProviderError):
+class LocalModelCorrupt(ProviderError, code="LOCAL_MODEL_CORRUPT"):
     """The installed weights are not the ones this release was built for."""
 
-    code = "LOCAL_MODEL_CORRUPT"
 
-
-class EmbedderClosed(ProviderError):
+class EmbedderClosed(ProviderError, code="EMBEDDER_CLOSED"):
     """The embedder was closed before it embedded the text."""
-
-    code = "EMBEDDER_CLOSED"

@@ -5,19 +5,13 @@ from __future__ import annotations
 from armarium.foundation.errors import ArmariumError
 
 
-class ExtractFailed(ArmariumError):
+class ExtractFailed(ArmariumError, code="EXTRACT_FAILED"):
     """No text can be extracted from the document: it is damaged, encrypted, or hostile."""
 
-    code = "EXTRACT_FAILED"
 
-
-class DamagedIndex(ArmariumError):
+class DamagedIndex(ArmariumError, code="STORE_CORRUPT"):
     """The index on disk is damaged or has another format version. It can be rebuilt from the stored chunks."""
 
-    code = "STORE_CORRUPT"
 
-
-class IndexBusy(ArmariumError):
+class IndexBusy(ArmariumError, code="INDEX_NOT_READY", retryable=True):
     """Another process writes to the index."""
-
-    code, retryable = "INDEX_NOT_READY", True

@@ -19,11 +19,10 @@ import anyio.to_thread
 from armarium.foundation.errors import ArmariumError
 from armarium.providers.interfaces import Embedder, embedding_input
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.search.fusion import CANDIDATES
+from armarium.retrieval.search.fusion import CANDIDATES, Ranking
 from armarium.retrieval.search.hybrid import embed_query, hybrid_search
 from armarium.retrieval.search.index_choice import looks_like_code
 from armarium.retrieval.search.lexical_index import LexicalChunk, LexicalIndex
-from armarium.retrieval.search.ranking import Ranking
 from armarium.retrieval.search.vector_index import VectorIndex
 
 _EMBED_BATCH: Final = 64
@@ -34,10 +33,8 @@ Progress = Callable[[str, int, int], None]
 """Called with the stage, the number of items done, and their total."""
 
 
-class UnreadableSet(ArmariumError):
+class UnreadableSet(ArmariumError, code="EVAL_SET_UNREADABLE"):
     """The directory does not contain a valid judged set."""
-
-    code = "EVAL_SET_UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from armarium.foundation.tools import Call
@@ -20,6 +21,8 @@ class Collection:
     chunks: int | None = None
     last_indexed: str | None = None
     """ISO 8601."""
+    incomplete: str | None = None
+    """Why documents may be missing, such as an index that is being built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,35 @@ class SourceHit:
     citation: str
     """The citation for answers, in square brackets."""
     is_code: bool = False
+    modified: datetime | None = None
+    """When its file was last modified, if known."""
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFilters:
+    """Which documents to search. A filter without a value selects all."""
+
+    date_from: datetime | None = None
+    date_to: datetime | None = None
+    """When a document was last modified; both are inclusive."""
+    tags: Sequence[str] = ()
+    owners: Sequence[str] = ()
+    """Names of users."""
+
+
+NO_FILTERS = SourceFilters()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHits:
+    """The result of a search, best first."""
+
+    hits: Sequence[SourceHit]
+    unmet_filters: Sequence[str] = ()
+    """Names of the filters that the source cannot evaluate. There are no hits then."""
+    incomplete: str | None = None
+    """Why documents may be missing, such as an index that is being built."""
 
 
 class SearchSource(Protocol):
@@ -52,8 +83,10 @@ class SearchSource(Protocol):
         """The collections that the caller may search, in display order."""
         ...
 
-    async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        """The best chunks of one of the caller's collections, best first."""
+    async def search(
+        self, call: Call, collection: str, query: str, most: int, filters: SourceFilters = NO_FILTERS
+    ) -> SourceHits:
+        """The best chunks of one of the caller's collections."""
         ...
 
 

@@ -53,7 +53,7 @@ async def said(text: str, chunks: Sequence[StoredChunk] = FOUND) -> Answer:
 @pytest.mark.parametrize("found", FOUND, ids=lambda each: each.rel_path)
 async def test_a_citation_of_a_chunk_that_was_found_stays(found: StoredChunk) -> None:
     text = f"So it is {citation(found.rel_path, found.span)}."
-    assert await said(text) == Answer(text, [found])
+    assert await said(text) == Answer(text, [found], "scripted")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_chunks_are_listed_once_in_the_order_they_are_cited() -> None:
 
 async def test_brackets_that_are_no_citations_stay_as_they_are() -> None:
     text = "Use items[0] and [a link](http://example.org/x) or [guide.md], but not [this]."
-    assert await said(text) == Answer(text, [])
+    assert await said(text) == Answer(text, [], "scripted")
 
 
 async def test_the_model_sees_prompt_question_and_each_chunk_under_its_citation() -> None:

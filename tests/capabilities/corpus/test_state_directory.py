@@ -17,10 +17,10 @@ import pytest
 
 from armarium.capabilities.corpus.errors import IndexLocked, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.index.ownership import prepare_directory
 from armarium.capabilities.corpus.index.state import (
     IndexLock,
     is_being_indexed,
-    prepare_directory,
     read_status,
     state_paths,
 )
@@ -329,7 +329,7 @@ async def test_a_damaged_index_is_told_and_the_next_server_builds_it_anew(
 
 
 def test_one_process_at_a_time_may_write(tmp_path: Path) -> None:
-    prepare_directory(tmp_path)
+    prepare_directory(tmp_path, tmp_path.parent)
     assert not is_being_indexed(tmp_path)
     with IndexLock(tmp_path) as first, IndexLock(tmp_path) as second:
         assert first.try_acquire()
@@ -345,7 +345,7 @@ def test_one_process_at_a_time_may_write(tmp_path: Path) -> None:
 
 
 def test_whoever_looks_whether_there_is_a_server_does_not_keep_one_from_starting(tmp_path: Path) -> None:
-    prepare_directory(tmp_path)
+    prepare_directory(tmp_path, tmp_path.parent)
     (tmp_path / "locks/index.lock").touch()
     with open(tmp_path / "locks/index.lock") as looking, IndexLock(tmp_path) as lock:
         fcntl.flock(looking, fcntl.LOCK_SH)
@@ -364,7 +364,7 @@ def test_a_summary_that_is_no_summary_is_told(tmp_path: Path, content: str) -> N
 
 
 def test_a_server_that_was_killed_is_not_reported_as_running(tmp_path: Path) -> None:
-    prepare_directory(tmp_path)
+    prepare_directory(tmp_path, tmp_path.parent)
     summary: dict[str, Any] = {"root": "/", "indexing": {"running": True, "indexed": 3}}
     (tmp_path / "corpus.json").write_text(json.dumps(summary))
     status = read_status(tmp_path)

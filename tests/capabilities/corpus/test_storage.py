@@ -51,7 +51,7 @@ def record(storage: Storage, prepared: Prepared):
 def test_every_statement_fits_the_schema(storage: Storage, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "meta.sqlite")
     for name, statement in queries(SQL).items():
-        holes = {"prefix": "", "limit": 1, "offset": 0, "model": "", "kind": ""}
+        holes = {"prefix": "", "limit": 1, "offset": 0, "model": "", "kind": "", "state": "", "after": ""}
         # `:` also stands in a pattern.
         named = re.search(r":[a-z]", re.sub(r"--[^\n]*|'[^']*'", "", statement))
         parameters = holes if named else [None] * statement.count("?")

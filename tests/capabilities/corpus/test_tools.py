@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.corpus import schemas
-from armarium.capabilities.corpus.manifest import declared_tools
+from armarium.capabilities.corpus.manifest import MANIFEST
 from support.client import ToolClient, texts_of
 from support.corpus import CorpusProcess
 
 Json = dict[str, Any]
-DECLARED = {tool.name.removeprefix("dir2mcp."): tool for tool in declared_tools()}
+DECLARED = {tool.name.removeprefix("dir2mcp."): tool for tool in MANIFEST.declared_tools()}
 
 
 async def answer(corpus: ToolClient, tool: str, **arguments: Any) -> Json:

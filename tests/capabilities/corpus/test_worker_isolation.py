@@ -64,7 +64,7 @@ def pool(
 ) -> Generator[WorkerPool]:
     setup = WorkerSetup(Instructions((), ()), 1024**3, isolation)
     with ConfinedRoot(str(root)) as confined:
-        opened = WorkerPool(confined, setup, size=size, at_once=1, time_limits=time_limits)
+        opened = WorkerPool(confined, setup, size=size, at_once=1, time_limits=time_limits or TimeLimits())
         try:
             yield opened
         finally:

@@ -36,7 +36,9 @@ def workers(
 ) -> Generator[WorkerPool]:
     setup = WorkerSetup(Instructions((), ()), 1024**3)
     with ConfinedRoot(str(root)) as confined:
-        opened = WorkerPool(confined, setup, size=size, at_once=size, time_limits=time_limits, idle_s=idle_s)
+        opened = WorkerPool(
+            confined, setup, size=size, at_once=size, time_limits=time_limits or TimeLimits(), idle_s=idle_s
+        )
         try:
             yield opened
         finally:

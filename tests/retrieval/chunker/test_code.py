@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from armarium.retrieval.chunker import parse_speed
+from armarium.retrieval.chunker import definitions as definitions_module
 from armarium.retrieval.chunker.definitions import definitions
 from armarium.retrieval.chunker.document import chunk_document
 from armarium.retrieval.chunks import Chunk, ChunkLimits, ExtractedText
@@ -552,13 +552,13 @@ def test_prose_that_claims_to_be_code_is_cut_without_parsing_all_of_it() -> None
 
 def test_what_a_parser_would_take_minutes_for_is_not_parsed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    parse_seconds = parse_speed.parse_seconds
+    parse_seconds = definitions_module.parse_seconds
 
     def counted(parser: Any, sample: str) -> float:
         parsed.append(len(sample))
         return parse_seconds(parser, sample)
 
-    monkeypatch.setattr(parse_speed, "parse_seconds", counted)
+    monkeypatch.setattr(definitions_module, "parse_seconds", counted)
     text = "a<b<\n" * 20_000
     assert definitions(text, [*range(0, len(text), 5)], "java", lambda start, end: False) is None
     assert max(parsed) <= 16_000
@@ -572,8 +572,8 @@ def test_code_is_cut_the_same_way_on_a_slow_and_on_a_fast_machine(
     expected = [cut(text, "python", ChunkLimits()) for text in sources]
     thread_time = time.thread_time
     monkeypatch.setattr(time, "thread_time", lambda: thread_time() / speed)
-    parse_speed.baseline_s_per_char.cache_clear()
-    request.addfinalizer(parse_speed.baseline_s_per_char.cache_clear)
+    definitions_module.baseline_s_per_char.cache_clear()
+    request.addfinalizer(definitions_module.baseline_s_per_char.cache_clear)
     assert [cut(text, "python", ChunkLimits()) for text in sources] == expected
 
 

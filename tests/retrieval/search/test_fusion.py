@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.retrieval.search.duplicates import distinct
-from armarium.retrieval.search.fusion import Candidates, fuse, vector_weight
-from armarium.retrieval.search.ranking import Ranking
+from armarium.retrieval.search.fusion import Candidates, Ranking, fuse, vector_weight
+from armarium.retrieval.search.hit_order import distinct
 
 
 def ranking(scores: dict[int, float]) -> Ranking:

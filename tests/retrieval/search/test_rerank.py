@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from armarium.providers.errors import ProviderUnavailable
-from armarium.retrieval.search.rerank import reorder
+from armarium.retrieval.search.hit_order import reorder
 
 
 class Scripted:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from armarium.capabilities.corpus.errors import IndexNotReady, RootInaccessible, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, ForeignState, IndexNotReady, RootInaccessible
+from armarium.capabilities.corpus.index.ownership import require_own_index
 from armarium.capabilities.corpus.index.state import is_being_indexed, read_status, root_directory
 from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
 from armarium.capability import CheckResult, Facilities
@@ -27,7 +28,7 @@ def check(section: CorpusSettings | None, facilities: Facilities) -> Iterator[Ch
         return
     yield CheckResult("corpus root", "ok", str(root))
     state_dir = state_directory(root, section.state_dir)
-    yield from _warnings(state_dir)
+    yield from _warnings(state_dir, root)
     if is_being_indexed(state_dir):
         yield CheckResult(
             "corpus state", "warn", "another process is indexing this directory", "use that server instead"
@@ -49,13 +50,17 @@ def _isolation(section: CorpusSettings) -> CheckResult:
     )
 
 
-def _warnings(state_dir: Path) -> Iterator[CheckResult]:
+def _warnings(state_dir: Path, root: Path) -> Iterator[CheckResult]:
     """The warnings of the process that indexes the directory, or did so last."""
     try:
+        require_own_index(state_dir, root)
         warnings = read_status(state_dir).get("warnings", ())
     except IndexNotReady:
         return
-    except StoreCorrupt as error:
+    except ForeignState as error:
+        yield CheckResult("corpus state", "fail", error.message, error.hint)
+        return
+    except CorpusError as error:
         yield CheckResult("corpus state", "warn", error.message, error.hint)
         return
     for warning in warnings:

@@ -8,19 +8,16 @@ from armarium.foundation.errors import ArmariumError
 class CorpusError(ArmariumError):
     """The base of all errors of the corpus."""
 
-    def __init_subclass__(cls, *, code: str, retryable: bool = False, security: bool = False) -> None:
-        cls.code, cls.retryable, cls.security = code, retryable, security
 
-
-class MissingField(CorpusError, code="MISSING_FIELD"):
+class MissingField(CorpusError, code="MISSING_FIELD", http_status=400):
     """A required argument is missing."""
 
 
-class InvalidField(CorpusError, code="INVALID_FIELD"):
+class InvalidField(CorpusError, code="INVALID_FIELD", http_status=400):
     """An argument has the wrong type or an unusable value."""
 
 
-class InvalidRange(CorpusError, code="INVALID_RANGE"):
+class InvalidRange(CorpusError, code="INVALID_RANGE", http_status=400):
     """A range of lines, pages or time is reversed, or outside the document."""
 
 
@@ -32,16 +29,20 @@ class PathOutsideRoot(CorpusError, code="PATH_OUTSIDE_ROOT", security=True):
     """The path, or a link on it, leads outside the indexed directory."""
 
 
-class FileNotFound(CorpusError, code="FILE_NOT_FOUND"):
+class FileNotFound(CorpusError, code="FILE_NOT_FOUND", http_status=404):
     """No document has this path."""
 
 
-class DocTypeUnsupported(CorpusError, code="DOC_TYPE_UNSUPPORTED"):
+class DocTypeUnsupported(CorpusError, code="DOC_TYPE_UNSUPPORTED", http_status=422):
     """The operation does not support documents of this type."""
 
 
 class StoreCorrupt(CorpusError, code="STORE_CORRUPT"):
     """The stored state cannot be read. Rebuilding the index helps."""
+
+
+class ForeignState(StoreCorrupt, code="STATE_NOT_OURS"):
+    """The state directory or the index in it was not written by this user."""
 
 
 class IndexVersionMismatch(CorpusError, code="INDEX_VERSION_MISMATCH"):
@@ -52,27 +53,27 @@ class IndexNotReady(CorpusError, code="INDEX_NOT_READY", retryable=True):
     """Nothing is indexed yet. Retry in a moment."""
 
 
-class ExtractFailed(CorpusError, code="EXTRACT_FAILED"):
+class ExtractFailed(CorpusError, code="EXTRACT_FAILED", http_status=422):
     """The document cannot be read: truncated, damaged, encrypted or hostile."""
 
 
-class OcrFailed(CorpusError, code="OCR_FAILED"):
+class OcrFailed(CorpusError, code="OCR_FAILED", http_status=422):
     """No text was recognised in the image or the scanned pages."""
 
 
-class TranscribeFailed(CorpusError, code="TRANSCRIBE_FAILED"):
+class TranscribeFailed(CorpusError, code="TRANSCRIBE_FAILED", http_status=422):
     """The recording could not be transcribed."""
 
 
-class AnnotateFailed(CorpusError, code="ANNOTATE_FAILED"):
+class AnnotateFailed(CorpusError, code="ANNOTATE_FAILED", http_status=422):
     """The model returned no annotation that matches the schema."""
 
 
-class FileTooLarge(CorpusError, code="FILE_TOO_LARGE"):
+class FileTooLarge(CorpusError, code="FILE_TOO_LARGE", http_status=422):
     """The document, or a member of an archive, exceeds its size limit."""
 
 
-class BinarySkipped(CorpusError, code="BINARY_SKIPPED"):
+class BinarySkipped(CorpusError, code="BINARY_SKIPPED", http_status=422):
     """The document is binary and has no text to index or show."""
 
 
@@ -84,7 +85,7 @@ class IngestionFailed(CorpusError, code="INGESTION_FAILED"):
     """Indexing failed: the directory is inaccessible, or the state cannot be written."""
 
 
-class StateFull(CorpusError, code="STATE_FULL"):
+class StateFull(CorpusError, code="STATE_FULL", http_status=503):
     """The index has reached its size limit. What is indexed stays searchable, nothing is added."""
 
 

@@ -62,3 +62,12 @@ class EmbeddingPaused:
 
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChanged:
+    """A document was indexed or removed because its file changed while the server runs. Scans of the whole directory
+    publish only their progress."""
+
+    rel_path: str
+    change: Literal["indexed", "removed"]

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import CorpusError, IndexNotReady, IngestionFailed, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, IndexLocked, IndexNotReady, IngestionFailed, StoreCorrupt
 from armarium.capabilities.corpus.events import IndexingFailed, IndexLoaded, Mode
 from armarium.capabilities.corpus.health import warn_of_rows
 from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
@@ -51,6 +51,7 @@ class LeaderElection:
         self._instructions = instructions
         self._lasting = lasting
         self._next_chunk_id = 1
+        self._synchronizer: Synchronizer | None = None
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[object] = asyncio.Queue()
         self.progress = Progress(self._publish_soon)
@@ -79,6 +80,13 @@ class LeaderElection:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._publish_scan_results()
+
+    def index_again(self, rel_path: str | None) -> None:
+        """Queue a file, a directory or everything (None) to be indexed again. The path is a file system name. Raises
+        unless this process indexes the directory."""
+        if self._synchronizer is None:
+            raise IndexLocked("another process indexes this directory", hint="call the server that does")
+        self._synchronizer.index_again(rel_path)
 
     def _give_up(self, reason: CorpusError) -> None:
         """End indexing. What is indexed stays searchable; without an index, searches fail with the reason."""
@@ -173,8 +181,8 @@ class LeaderElection:
             instructions = replace(
                 self._instructions, digest_key=await run_sync(self._resources.storage.notes.digest_key)
             )
-            synchronizer = Synchronizer(self._resources, instructions, index, self.progress, self.indexed)
-            await synchronizer.run(self._mode, watching=self._lasting)
+            self._synchronizer = Synchronizer(self._resources, instructions, index, self.progress, self.indexed)
+            await self._synchronizer.run(self._mode, watching=self._lasting)
         except Exception as error:
             if damage_of("storage", error) or damage_of("lexical index", error):
                 self.readiness.hold_back()
@@ -182,6 +190,7 @@ class LeaderElection:
                 close = index.abandon
             raise
         finally:
+            self._synchronizer = None
             with anyio.CancelScope(shield=True):
                 await run_sync(close)
 
@@ -212,7 +221,10 @@ class LeaderElection:
         storage, state_dir = self._resources.storage, self._resources.state_dir
         if self._lock.held:
             self._purge_deleted()
-        dimensions: dict[IndexKind, int | None] = {kind: self._dimensions(kind) for kind in KINDS}
+        embedders, notes = self._resources.models.embedders, storage.notes
+        dimensions: dict[IndexKind, int | None] = {
+            kind: embedders[kind].dimensions or int(notes.get(f"embed_{kind}_dim") or 0) or None for kind in KINDS
+        }
         index = SearchIndex(state_dir, storage, dimensions, writing=self._lock.held, health=self._resources.health)
         models: dict[IndexKind, str] = {kind: self._resources.models.embedders[kind].model for kind in KINDS}
         try:
@@ -232,11 +244,6 @@ class LeaderElection:
             storage.notes.put("words_up_to", "0")
             if wiped:
                 storage.note_wiped()
-
-    def _dimensions(self, kind: IndexKind) -> int | None:
-        known = self._resources.models.embedders[kind].dimensions
-        stored = self._resources.storage.notes.get(f"embed_{kind}_dim")
-        return known or (int(stored) if stored else None)
 
     # Events
 

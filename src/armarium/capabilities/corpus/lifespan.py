@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Literal
 
-from armarium.capabilities.corpus.errors import IndexVersionMismatch, StoreCorrupt
+from armarium.capabilities.corpus.errors import CorpusError, ForeignState, IndexVersionMismatch, StoreCorrupt
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.health import Health
+from armarium.capabilities.corpus.index.ownership import (
+    OWNER_MARK,
+    prepare_directory,
+    require_own_index,
+    require_own_storage,
+)
 from armarium.capabilities.corpus.index.state import (
     META_FILE,
     IndexLock,
     may_write,
-    prepare_directory,
     remove_indexes,
     remove_state,
     root_directory,
@@ -24,8 +29,10 @@ from armarium.capabilities.corpus.index.state import (
 )
 from armarium.capabilities.corpus.index.vectors import KINDS
 from armarium.capabilities.corpus.ingest.instructions import Instructions
+from armarium.capabilities.corpus.ingest.page_workers import PageWorkers, page_worker_setup
 from armarium.capabilities.corpus.leader import LeaderElection
-from armarium.capabilities.corpus.model_choice import Models, choose_models
+from armarium.capabilities.corpus.model_choice import Models, choose_models, destinations
+from armarium.capabilities.corpus.pages import Pages
 from armarium.capabilities.corpus.query.slices import SliceReader
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.service import Corpus
@@ -33,6 +40,7 @@ from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings, stat
 from armarium.capabilities.corpus.storage.storage import Storage, replace_damaged
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.ownership import mark_of
 from armarium.foundation.tasks import background
 from armarium.retrieval.chunks import ChunkLimits, IndexKind
 
@@ -43,26 +51,32 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_service(
-    settings: CorpusSettings, events: Events, *, indexing: IndexingMode, private_paths: Iterable[Path] = ()
+    settings: CorpusSettings,
+    events: Events,
+    *,
+    indexing: IndexingMode,
+    private_paths: Iterable[Path] = (),
+    hidden: Sequence[str] = (),
 ) -> AsyncGenerator[Corpus]:
     """The corpus, for as long as the block runs. `background` keeps the index in sync, `full` rebuilds it, `none` uses
-    it as it is. Files below `private_paths` belong to the server and are never indexed."""
+    it as it is. Files below `private_paths` belong to the server and are never indexed, nor what
+    the patterns in `hidden` match."""
     root = root_directory(settings.root)
     state_dir = state_directory(root, settings.state_dir)
     read_only = indexing == "none" and not may_write(state_dir)
     async with AsyncExitStack() as stack:
         if not read_only:
-            prepare_directory(state_dir)
+            prepare_directory(state_dir, root)
         lock = stack.enter_context(IndexLock(state_dir))
         if indexing == "full" or (indexing == "background" and settings.when_locked == "fail"):
             lock.acquire()
         elif indexing == "background" and not lock.try_acquire():
             _log.warning("another process indexes this directory; searching its index until it ends")
-        own_paths = state_paths(root, state_dir, private_paths)
+        own_paths = (*state_paths(root, state_dir, private_paths), *hidden)
         exclusion = Exclusion(settings.path_excludes, settings.secret_patterns, state_paths=own_paths)
         health = Health()
         storage, models = _open_storage(
-            settings, state_dir, health, rebuild=indexing == "full", read_only=read_only, leading=lock.held
+            settings, root, state_dir, health, rebuild=indexing == "full", read_only=read_only, leading=lock.held
         )
         stack.callback(storage.close)
         stack.push_async_callback(models.aclose)
@@ -74,17 +88,51 @@ async def open_service(
         election = LeaderElection(resources, lock, mode, instructions, lasting=indexing == "background")
         max_bytes = int(settings.ingest.max_file_mb * MEGABYTE)
         slices = SliceReader(confined, storage, exclusion, max_bytes, gitignore=settings.ingest.gitignore)
-        async with background(election.run):
-            yield Corpus(resources, slices, election.progress, election.readiness, election.indexed)
+        workers = PageWorkers(page_worker_setup(instructions, settings.ingest.isolation))
+        stack.callback(workers.close)
+        async with background(workers.end_idle), background(election.run):
+            yield Corpus(
+                resources,
+                slices,
+                election.progress,
+                election.readiness,
+                election.indexed,
+                election.index_again,
+                Pages(slices, workers),
+            )
+
+
+def text_destinations(settings: CorpusSettings) -> list[tuple[str, str]]:
+    """The addresses to which a corpus with these settings sends text, each with the purpose."""
+    root = Path(os.path.abspath(os.path.expanduser(settings.root)))
+    state_dir = state_directory(root, settings.state_dir)
+    built_with = None
+    with suppress(CorpusError, OSError):
+        require_own_index(state_dir, root)
+        with closing(Storage(state_dir / META_FILE, read_only=True)) as storage:
+            built_with = storage.notes.get("embed_text_model")
+    return destinations(settings, built_with)
 
 
 def _open_storage(
-    settings: CorpusSettings, state_dir: Path, health: Health, *, rebuild: bool, read_only: bool, leading: bool
+    settings: CorpusSettings,
+    root: Path,
+    state_dir: Path,
+    health: Health,
+    *,
+    rebuild: bool,
+    read_only: bool,
+    leading: bool,
 ) -> tuple[Storage, Models]:
     """The storage and the models it was built with. With `rebuild`, any fault of the old storage is ignored. The
-    leading process replaces a damaged one."""
+    leading process replaces a damaged one, and one that this user did not write."""
     try:
-        return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=read_only)
+        return _existing_storage(settings, root, state_dir, rebuild=rebuild, read_only=read_only)
+    except ForeignState as error:
+        if not (rebuild or leading):
+            raise
+        _log.warning("%s; everything is indexed again", error.message)
+        remove_state(state_dir)
     except StoreCorrupt as error:
         if not (rebuild or leading):
             raise
@@ -95,14 +143,15 @@ def _open_storage(
         if not rebuild:
             raise
         remove_state(state_dir)
-    return _existing_storage(settings, state_dir, rebuild=rebuild, read_only=False)
+    return _existing_storage(settings, root, state_dir, rebuild=rebuild, read_only=False)
 
 
 def _existing_storage(
-    settings: CorpusSettings, state_dir: Path, *, rebuild: bool, read_only: bool
+    settings: CorpusSettings, root: Path, state_dir: Path, *, rebuild: bool, read_only: bool
 ) -> tuple[Storage, Models]:
     storage = Storage(state_dir / META_FILE, read_only=read_only)
     try:
+        require_own_storage(storage, state_dir=state_dir, root=root, read_only=read_only)
         if rebuild:
             storage.forget_documents()
             storage.notes.put_new({f"embed_{kind}_dim": "" for kind in KINDS})
@@ -119,7 +168,8 @@ def _existing_storage(
     return storage, models
 
 
-def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> dict[str, str]:
+def _origin(settings: CorpusSettings, models: Models, known_id: str | None) -> dict[str, str]:
+    corpus_id = known_id or f"corpus_{os.urandom(8).hex()}"
     names = _model_names(settings, models)
     origin: dict[str, str] = {}
     for kind, embedder in models.embedders.items():
@@ -127,7 +177,8 @@ def _origin(settings: CorpusSettings, models: Models, corpus_id: str | None) -> 
         if embedder.dimensions is not None:
             origin[f"embed_{kind}_dim"] = str(embedder.dimensions)
     return origin | {
-        "corpus_id": corpus_id or f"corpus_{os.urandom(8).hex()}",
+        "corpus_id": corpus_id,
+        OWNER_MARK: mark_of("corpus", corpus_id),
         "ocr_model": names["ocr"],
         "stt_provider": names["stt_provider"],
         "stt_model": names["stt_model"],

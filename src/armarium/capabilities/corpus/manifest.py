@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from armarium.manifest import Manifest, ProgressDisplay, ServedDirectory
+from armarium.manifest import DirectoryFlag, Manifest, ProgressDisplay, ServedDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable
 
     from armarium.capabilities.corpus.settings import CorpusSettings
-    from armarium.capability import Capability, CheckResult, Facilities
+    from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandHost
     from armarium.foundation.events import Events
-    from armarium.foundation.tools import ToolSpec
+    from armarium.foundation.trust import Confirmable
 
 _INSTRUCTIONS = (
     "The corpus answers from an indexed directory. dir2mcp.search finds chunks, dir2mcp.ask answers with citations "
@@ -25,33 +25,38 @@ _INSTRUCTIONS = (
 )
 
 
-def settings_model() -> type[CorpusSettings]:
-    from armarium.capabilities.corpus.settings import CorpusSettings
-
-    return CorpusSettings
-
-
 @asynccontextmanager
 async def open_capability(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the corpus for the duration of the block. It answers immediately and indexes in the background."""
+    from armarium.capabilities.corpus.announcements import ProgressReporter, announce
+    from armarium.capabilities.corpus.knowledge import CorpusKnowledge
     from armarium.capabilities.corpus.lifespan import open_service
+    from armarium.capabilities.corpus.routes import API_TOOLS, CorpusApi, corpus_routes
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
     from armarium.capability import Capability
+    from armarium.foundation.access import Access
+    from armarium.foundation.files.path_rules import CREDENTIAL_FILES, added_patterns
+    from armarium.foundation.tools import bind_tools
 
-    service = open_service(settings, facilities.events, indexing="background", private_paths=facilities.private_paths)
-    async with service as corpus:
-        unregister = facilities.sources.register(CorpusSource(corpus, _root(settings).name or "root"))
+    access, name, reporter = Access("corpus", settings.rule), _root(settings).name or "root", ProgressReporter()
+    service = open_service(
+        settings,
+        facilities.events,
+        indexing="background",
+        private_paths=facilities.private_paths,
+        hidden=added_patterns(facilities.credential_patterns, CREDENTIAL_FILES),
+    )
+    # First, so that it hears the events of the opening.
+    async with announce(facilities.events, reporter), service as corpus:
+        unregister = facilities.sources.register(CorpusSource(corpus, name, access))
+        tools = bind_corpus_tools(corpus, access)
+        routes = corpus_routes([*tools, *bind_tools(API_TOOLS, CorpusApi(corpus, name, reporter), access)])
+        knowledge = CorpusKnowledge(corpus, name)
         try:
-            yield Capability("corpus", bind_corpus_tools(corpus), _INSTRUCTIONS)
+            yield Capability("corpus", tools, _INSTRUCTIONS, routes, access=access, knowledge=knowledge)
         finally:
             unregister()
-
-
-def check(section: CorpusSettings | None, facilities: Facilities) -> Iterable[CheckResult]:
-    from armarium.capabilities.corpus import checks
-
-    return checks.check(section, facilities)
 
 
 def state_paths(section: CorpusSettings) -> list[Path]:
@@ -65,19 +70,28 @@ def _root(section: CorpusSettings) -> Path:
     return Path(os.path.abspath(os.path.expanduser(section.root)))
 
 
-def declared_tools() -> Sequence[ToolSpec]:
-    """The tools, without a corpus behind them."""
-    from armarium.capabilities.corpus.tools import TOOLS
-
-    return [tool.spec for tool in TOOLS]
-
-
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
     """The section for a served directory. The index of a read-only directory is stored in the server's state."""
     if directory.is_writable:
         return {"root": str(directory.path)}
     digest = hashlib.sha256(os.fsencode(directory.path)).hexdigest()[:16]
     return {"root": str(directory.path), "state_dir": str(directory.state_dir / "corpora" / digest)}
+
+
+def confirmable_files(directory: Path, section: CorpusSettings | None) -> Iterable[Confirmable]:
+    """`.dir2mcp.yaml`, and the keys beside it. Only `dir2mcp` uses them."""
+    if section is not None:
+        return ()
+    from armarium.capabilities.corpus.commands.trusted_files import files_to_confirm
+
+    return files_to_confirm(directory)
+
+
+def destinations(section: CorpusSettings) -> Iterable[tuple[str, str]]:
+    """The hosted models that the index and the settings name."""
+    from armarium.capabilities.corpus.lifespan import text_destinations
+
+    return text_destinations(section)
 
 
 def progress_display(events: Events) -> ProgressDisplay:
@@ -94,13 +108,15 @@ def run_dir2mcp(host: CommandHost) -> NoReturn:
 
 MANIFEST = Manifest(
     "corpus",
-    settings_model,
     open_capability,
-    check=check,
     packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
     state_paths=state_paths,
-    declared_tools=declared_tools,
     programs={"dir2mcp": run_dir2mcp},
     directory_section=directory_section,
+    confirmable_files=confirmable_files,
+    destinations=destinations,
+    directory_flag=DirectoryFlag(
+        "index", "Index the directory, so that agents can search it and ask questions about it."
+    ),
     progress_display=progress_display,
 )

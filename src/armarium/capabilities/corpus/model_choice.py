@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pydantic import SecretStr
-
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.settings import CorpusSettings, MistralSettings, OpenAISettings
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import revealed
+from armarium.foundation.network import permits
 from armarium.providers.client import ProviderClient
-from armarium.providers.cohere import CohereReranker, cohere_client
+from armarium.providers.hosted import CohereReranker, HostedChat, MistralEmbedder, OpenAIEmbedder
 from armarium.providers.interfaces import Chat, Embedder, Reranker
 from armarium.providers.local.embedder import LocalEmbedder
-from armarium.providers.mistral import MistralChat, MistralEmbedder
-from armarium.providers.openai import OpenAIChat, OpenAIEmbedder
-from armarium.providers.vendors import MISTRAL, OPENAI, Vendor
+from armarium.providers.vendors import COHERE, MISTRAL, OPENAI, Vendor
 from armarium.retrieval.chunks import IndexKind
 
 Provider = Literal["local", "mistral", "openai"]
@@ -50,7 +48,8 @@ def choose_models(settings: CorpusSettings, built_with: Mapping[IndexKind, str |
             )
     rerank, reranker = settings.rerank, None
     if rerank.base_url is not None:
-        reranker = CohereReranker(cohere_client(rerank.base_url, _key(rerank.api_key)), rerank.model)
+        client = ProviderClient(COHERE, rerank.api_key, base_url=rerank.base_url)
+        reranker = CohereReranker(client, rerank.model)
     return Models(embedders, vendors.chat(), reranker)
 
 
@@ -65,7 +64,31 @@ def _embedding_provider(settings: CorpusSettings, built_with: str | None) -> Pro
     }
     if built_with is not None and built_with in owners:
         return owners[built_with]
-    return "mistral" if _key(settings.mistral.api_key) else "local"
+    return "mistral" if _may_choose_mistral(settings) else "local"
+
+
+def destinations(settings: CorpusSettings, built_with: str | None) -> list[tuple[str, str]]:
+    """The addresses to which text is sent, each with the purpose. `built_with` is the model of an existing index."""
+    addresses = {"mistral": settings.mistral.base_url, "openai": settings.openai.base_url}
+    embedding, chat = _embedding_provider(settings, built_with), _chat_provider(settings)
+    found = [(addresses[embedding], "embeddings")] if embedding != "local" else []
+    found += [(addresses[chat], "answers")] if chat != "none" else []
+    return found + ([(settings.rerank.base_url, "reranking")] if settings.rerank.base_url is not None else [])
+
+
+def _chat_provider(settings: CorpusSettings) -> Literal["none", "mistral", "openai"]:
+    if not settings.rag.generate_answer:
+        return "none"
+    if settings.chat.provider != "auto":
+        return settings.chat.provider
+    if _may_choose_mistral(settings):
+        return "mistral"
+    return "openai" if settings.openai.chat_model and permits(settings.openai.base_url) else "none"
+
+
+def _may_choose_mistral(settings: CorpusSettings) -> bool:
+    """Whether `auto` may choose it: there is a key, and the network may be used."""
+    return revealed(settings.mistral.api_key) is not None and permits(settings.mistral.base_url)
 
 
 class _Vendors:
@@ -89,21 +112,18 @@ class _Vendors:
         return {"text": text, "code": text if same else OpenAIEmbedder(self._openai, openai.embed_code_model or "")}
 
     def chat(self) -> Chat | None:
-        provider = self._settings.chat.provider
-        if provider == "auto":
-            named = "openai" if self._settings.openai.chat_model else "none"
-            provider = "mistral" if _key(self._settings.mistral.api_key) else named
-        if provider == "none" or not self._settings.rag.generate_answer:
+        provider = _chat_provider(self._settings)
+        if provider == "none":
             return None
         if provider == "mistral":
-            return MistralChat(self._mistral, self._settings.mistral.chat_model)
+            return HostedChat(self._mistral, self._settings.mistral.chat_model)
         if self._settings.openai.chat_model is None:
             raise ConfigError("chat.provider is openai, but openai.chat_model is not set")
-        return OpenAIChat(self._openai, self._settings.openai.chat_model)
+        return HostedChat(self._openai, self._settings.openai.chat_model)
 
     @cached_property
     def _mistral(self) -> ProviderClient:
-        if _key(self._settings.mistral.api_key) is None:
+        if revealed(self._settings.mistral.api_key) is None:
             variable = "MISTRAL_API_KEY"
             hint = f"set {variable}, or run: dir2mcp config init"
             raise ConfigError(f"Missing {variable}", hint=hint, variable=variable)
@@ -115,8 +135,4 @@ class _Vendors:
 
     def _client(self, vendor: Vendor, section: MistralSettings | OpenAISettings) -> ProviderClient:
         rate = self._settings.embedding.requests_per_minute
-        return ProviderClient(vendor, _key(section.api_key), base_url=section.base_url, requests_per_minute=rate)
-
-
-def _key(secret: SecretStr | None) -> str | None:
-    return secret.get_secret_value() or None if secret is not None else None
+        return ProviderClient(vendor, section.api_key, base_url=section.base_url, requests_per_minute=rate)

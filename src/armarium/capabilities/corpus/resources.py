@@ -49,7 +49,7 @@ class Resources:
 
     def summary(self, now: IndexProgress) -> dict[str, Any]:
         """The content of `corpus.json`, for programs that do not call the server."""
-        counts = self.storage.documents.counts_by_type()
+        counts: dict[str, int] = dict(self.storage.read("doc_counts"))
         with_text = sum(count for doc_type, count in counts.items() if doc_type not in _WITHOUT_TEXT)
         status, warnings = self.stats(now), self.health.warnings
         return {

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import anyio
 from anyio.to_thread import run_sync
 
-from armarium.capabilities.corpus.errors import InvalidField
+from armarium.capabilities.corpus.errors import FileNotFound, InvalidField
+from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.ingest.progress import Progress
+from armarium.capabilities.corpus.pages import Pages
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
 from armarium.capabilities.corpus.query.search import Filters, Readiness, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
-from armarium.foundation.files.errors import InvalidPattern
+from armarium.capabilities.corpus.troubles import TroublePage, TroubleState, list_troubles
+from armarium.foundation.files.errors import FileError, InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
+from armarium.foundation.files.names import escape_name
 from armarium.foundation.schema import Json
 from armarium.providers.errors import ProviderError
+from armarium.retrieval.search.follow_ups import searchable_question
 from armarium.retrieval.search.index_choice import IndexChoice
 
 _log = logging.getLogger(__name__)
@@ -49,6 +55,17 @@ class AskResult:
 
     results: SearchResults
     answer: Answer | None
+    searched_for: str = ""
+    """The question, or what it was made of it because it refers to earlier ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskListener:
+    """Receives the parts of an answer as they are known."""
+
+    on_text: Callable[[str], None] = lambda text: None
+    on_results: Callable[[str, SearchResults], None] = lambda searched_for, results: None
+    """Also receives what was searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,9 @@ class Corpus:
     progress: Progress
     readiness: Readiness
     indexed: asyncio.Event
+    reindex: Callable[[str | None], None]
+    """Queues a file, a directory or everything (None) to be indexed again. The path is a file system name."""
+    pages: Pages
 
     async def until_indexed(self) -> None:
         """Wait until everything in the directory is indexed."""
@@ -82,19 +102,24 @@ class Corpus:
         mode: AnswerMode,
         index: IndexChoice,
         filters: Filters,
-        on_text: Callable[[str], None] | None = None,
+        listener: AskListener = AskListener(),  # noqa: B008 it is immutable
+        *,
+        earlier: Sequence[str] = (),
     ) -> AskResult:
-        """Answer from the chunks that match best, with citations. `on_text` receives the answer as it is written."""
-        results = await self.search(question, k, index, filters)
+        """Answer from the chunks that match best, with citations. `earlier` are the questions that this one may refer
+        to, oldest first."""
+        require_searchable(question)
+        searched_for = await searchable_question(question, earlier, self.resources.models.chat)
+        results = await self.search(searched_for, k, index, filters)
+        listener.on_results(searched_for, results)
         if mode == "search_only" or not self.resources.settings.rag.generate_answer:
-            return AskResult(results, None)
-        write: Callable[[str], None] = on_text or (lambda text: None)
-        answer = await self._answer(question, [hit.chunk for hit in results.hits], write)
+            return AskResult(results, None, searched_for)
+        answer = await self._answer(searched_for, [hit.chunk for hit in results.hits], listener.on_text)
         if results.lexical_only is None:
-            return AskResult(results, answer)
+            return AskResult(results, answer, searched_for)
         note = f"\n\n(The question could not be embedded, so the search was lexical only: {results.lexical_only})"
-        write(note)
-        return AskResult(results, Answer(answer.text + note, answer.cited))
+        listener.on_text(note)
+        return AskResult(results, replace(answer, text=answer.text + note), searched_for)
 
     async def _answer(self, question: str, chunks: Sequence[StoredChunk], on_text: Callable[[str], None]) -> Answer:
         """The model's answer. If it fails, times out or is empty, sentences of the chunks and the reason."""
@@ -137,16 +162,40 @@ class Corpus:
         return await run_sync(self._list_files, path_prefix, glob, limit, offset)
 
     def _list_files(self, path_prefix: str, glob: str | None, limit: int, offset: int) -> tuple[int, list[Json]]:
-        documents = self.resources.storage.documents
+        storage = self.resources.storage
         if glob is None:
-            total, rows = documents.page(path_prefix, limit, offset)
+            total, rows = storage.documents.page(path_prefix, limit, offset)
             return total, [_listed(row) for row in rows]
         try:
             matches = path_matcher(glob)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
-        rows = [row for row in documents.with_prefix(path_prefix) if matches(row[0])]
+        rows = [row for row in storage.read("paths_below", {"prefix": path_prefix}) if matches(row[0])]
         return len(rows), [_listed(row) for row in rows[offset : offset + limit]]
+
+    async def troubles(self, state: TroubleState | None, limit: int, cursor: str | None) -> TroublePage:
+        """The documents that failed or were skipped, failed ones first."""
+        return await run_sync(list_troubles, self.resources.storage.documents, state, limit, cursor)
+
+    async def index_again(self, rel_path: str | None) -> None:
+        """Index a file, a directory or everything again, although it has not changed."""
+        self.reindex(None if rel_path is None else await run_sync(self._located, rel_path))
+
+    def _located(self, rel_path: str) -> str:
+        """The file system name of a file or directory that may be indexed; of an archive for its members."""
+        path = self.slices.located(rel_path).partition(MEMBER_MARK)[0]
+        shown = escape_name(path)
+        documents = self.resources.storage.documents
+        if documents.state(shown) is None and not documents.paths_below(shown) and not self._exists(path):
+            raise FileNotFound(f"{shown} not found", hint="list_files shows the documents")
+        return path
+
+    def _exists(self, path: str) -> bool:
+        try:
+            with self.resources.confined.opened(path, os.O_PATH | os.O_NOFOLLOW):
+                return True
+        except (FileError, OSError):
+            return False
 
     @property
     def warnings(self) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES, with_default_excludes
 from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES
-from armarium.foundation.settings import Section
+from armarium.foundation.access import ADMINISTER, READ, WRITE
+from armarium.foundation.file_secrets import written
+from armarium.foundation.settings import RestrictedSection, Section
 
 STATE_DIRECTORY = ".dir2mcp"
 """The default state directory, below the indexed directory."""
@@ -26,8 +28,8 @@ def _from_environment(value: object) -> object:
     return os.environ.get(named[1], "") if named else value
 
 
-Secret = Annotated[SecretStr, BeforeValidator(_from_environment), PlainSerializer(lambda secret: None)]
-"""A key. It is never printed: settings that are written must name its source again."""
+Secret = Annotated[SecretStr, BeforeValidator(_from_environment), PlainSerializer(written)]
+"""A key. It is never printed: settings that are written name its file, or must name its source again."""
 
 PathExcludes = Annotated[tuple[str, ...], AfterValidator(with_default_excludes)]
 """Patterns in addition to the defaults, which are part of the value."""
@@ -253,8 +255,10 @@ class SharedSections(Section):
     stt: SpeechSettings = SpeechSettings()
 
 
-class CorpusSettings(SharedSections, DirectorySettings):
+class CorpusSettings(SharedSections, DirectorySettings, RestrictedSection):
     """One directory, indexed for search and cited answers."""
+
+    roles: ClassVar[tuple[str, ...]] = (READ, WRITE, ADMINISTER)
 
     # The fields of the last base class come first.
     path_excludes: PathExcludes = DEFAULT_PATH_EXCLUDES

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
 from typing import Literal
 
 from armarium.capabilities.corpus.errors import CorpusError, IngestionFailed, RootInaccessible, StoreCorrupt
 from armarium.foundation.sqlite import Fault, fault_of
+from armarium.foundation.tasks import leaf_errors
 from armarium.retrieval.errors import DamagedIndex
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -53,7 +53,7 @@ def from_damaged_index(error: DamagedIndex) -> CorpusError:
 
 def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
     """The first storage error that ended indexing; None if any of the errors is a bug."""
-    reasons = [_reason(each) for each in _leaves(error)]
+    reasons = [_reason(each) for each in leaf_errors(error)]
     if not reasons or any(reason is None for reason in reasons):
         return None
     # A deleted directory often contained the state, which then fails first.
@@ -62,7 +62,7 @@ def indexing_error(error: BaseException, root_fd: int) -> CorpusError | None:
 
 def damage_of(part: Literal["storage", "lexical index"], error: BaseException) -> StoreCorrupt | None:
     """The damage of `meta.sqlite` or of the lexical index; None if there is any other error."""
-    leaves = list(_leaves(error))
+    leaves = list(leaf_errors(error))
     reasons = [_reason(leaf) for leaf in leaves if isinstance(leaf, DamagedIndex) == (part == "lexical index")]
     found = [reason for reason in reasons if isinstance(reason, StoreCorrupt)]
     return found[0] if found and len(found) == len(leaves) else None
@@ -89,11 +89,3 @@ def _reason(error: BaseException) -> CorpusError | None:
             return unwritable_error("the state directory was deleted")
         case _:
             return None
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] of anything
-            yield from _leaves(each)  # pyright: ignore[reportUnknownArgumentType] of anything
-    else:
-        yield error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,6 +13,8 @@ from armarium.capabilities.corpus.query.search import Filters, SearchResults
 from armarium.capabilities.corpus.query.slices import Slice
 from armarium.capabilities.corpus.schemas import OUTPUT
 from armarium.capabilities.corpus.service import AnswerMode, AskResult, Corpus
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
+from armarium.foundation.access import Access
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import (
@@ -88,12 +90,12 @@ async def search(corpus: Corpus, call: Call, args: SearchArgs) -> Json:
     and source code; text or code searches one of them. Narrow it with `path_prefix`, `file_glob` (`src/**/*.py`) or
     `doc_types` (code, md, text, pdf, html, data …). A query has at most 20,000 characters. Results may grow while
     `indexing_complete` is false."""
-    results = await corpus.search(args.query, args.k, args.index, _filters(args))
+    results = await corpus.search(args.query, args.k, args.index, filters_of(args))
     return {
         "query": args.query,
         "k": results.k,
         "index_used": results.index_used,
-        "hits": _hits(results),
+        "hits": hits_as_json(results),
         "indexing_complete": corpus.indexing_complete,
     }
 
@@ -101,7 +103,7 @@ async def search(corpus: Corpus, call: Call, args: SearchArgs) -> Json:
 async def ask(corpus: Corpus, call: Call, args: AskArgs) -> Json:
     """Answer a question from the indexed directory, with citations such as [src/app.py:L10-L42]. Check a citation
     with open_file. `mode` search_only returns the chunks without an answer. Takes the same filters as search."""
-    result = await corpus.ask(args.question, args.k, args.mode, args.index, _filters(args))
+    result = await corpus.ask(args.question, args.k, args.mode, args.index, filters_of(args))
     return ask_as_json(args.question, result, indexing_complete=corpus.indexing_complete)
 
 
@@ -132,7 +134,7 @@ async def stats(corpus: Corpus, call: Call, args: NoArgs) -> Json:
     return corpus.stats()
 
 
-def _filters(args: SearchArgs | AskArgs) -> Filters:
+def filters_of(args: SearchArgs | AskArgs) -> Filters:
     return Filters(args.path_prefix, args.file_glob, tuple(args.doc_types or ()))
 
 
@@ -141,17 +143,22 @@ def ask_as_json(question: str, asked: AskResult, *, indexing_complete: bool) -> 
     cited = asked.answer.cited if asked.answer else ()
     body: Json = {
         "question": question,
-        "citations": [
-            {"chunk_id": chunk.chunk_id, "rel_path": chunk.rel_path, "span": span_as_json(chunk.span)}
-            for chunk in cited
-        ],
-        "hits": _hits(asked.results),
+        "citations": citations_as_json(cited),
+        "hits": hits_as_json(asked.results),
         "indexing_complete": indexing_complete,
     }
     return body | ({"answer": asked.answer.text} if asked.answer else {})
 
 
-def _hits(results: SearchResults) -> list[Json]:
+def citations_as_json(cited: Sequence[StoredChunk]) -> list[Json]:
+    """The cited chunks in the shape of the contract."""
+    return [
+        {"chunk_id": chunk.chunk_id, "rel_path": chunk.rel_path, "span": span_as_json(chunk.span)} for chunk in cited
+    ]
+
+
+def hits_as_json(results: SearchResults) -> list[Json]:
+    """The hits in the shape of the contract."""
     return [
         {
             "chunk_id": hit.chunk.chunk_id,
@@ -219,7 +226,7 @@ _CONTRACT_ERRORS = {MissingArgument: MissingField, ArgumentOutOfRange: InvalidRa
 """The contract's error for each shared one. The base class comes last."""
 
 
-def _contract_error(error: ArmariumError) -> ArmariumError:
+def contract_error(error: ArmariumError) -> ArmariumError:
     """The contract's error for an invalid argument."""
     for shared, ours in _CONTRACT_ERRORS.items():
         if isinstance(error, shared):
@@ -231,7 +238,7 @@ _ERRORS = ErrorStyle(
     lambda error: {"error": {"code": error.code, "message": error.message, "retryable": error.retryable}},
     ERROR_ENVELOPE.schema,
     text=lambda error: f"ERROR: {error.code}: {message_and_hint(error)}",
-    translate=_contract_error,
+    translate=contract_error,
     in_output_schema=False,
 )
 
@@ -272,13 +279,13 @@ TOOLS: tuple[DeclaredTool[Corpus], ...] = (
 )
 
 
-def bind_corpus_tools(corpus: Corpus) -> list[ToolSpec]:
-    """The tools, run by one corpus. The contract's result of `stats` has no field for warnings, so they are part of
-    its text only."""
+def bind_corpus_tools(corpus: Corpus, access: Access | None = None) -> list[ToolSpec]:
+    """The tools, run by one corpus, which checks `access` again. The contract's result of `stats` has no field for
+    warnings, so they are part of its text only."""
 
     def stats_text(result: Json) -> list[str]:
         (text,) = _stats_text(result)
         return [text + "".join(f"\nWarning: {warning}" for warning in corpus.warnings)]
 
-    bound = bind_tools(TOOLS, corpus)
+    bound = bind_tools(TOOLS, corpus, access)
     return [replace(tool, text=stats_text) if tool.name == _STATS.spec.name else tool for tool in bound]

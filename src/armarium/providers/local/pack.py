@@ -13,7 +13,7 @@ import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import orjson
 
@@ -72,10 +72,6 @@ class Pack:
             self.content.madvise(mmap.MADV_DONTNEED)
 
 
-class _Meta(TypedDict):
-    max_length: int
-
-
 class _Tensor(TypedDict):
     name: str
     dtype: str
@@ -86,7 +82,7 @@ class _Tensor(TypedDict):
 
 class _Header(TypedDict):
     arch: Shape
-    meta: _Meta
+    meta: dict[Literal["max_length"], int]
     tokenizer_len: int
     tensors: list[_Tensor]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import chain
 
 from armarium.retrieval.chunker.segments import Path, Segment
 
@@ -37,7 +37,8 @@ def sections(text: str, start: int, end: int, outline: Outline) -> list[Segment]
     fence = ""
     front_matter = _FRONT_MATTER.match(text, start, min(end, start + _MAX_FRONT_MATTER_CHARS)) if start == 0 else None
     body = front_matter.end() if front_matter else start
-    for mark in _marks(text, body, end):
+    first = _FIRST_MARK.match(text, body, end)
+    for mark in chain([first] if first else [], _LATER_MARK.finditer(text, body, end)):
         ticks = mark["fence"]
         if fence:
             if ticks and ticks.startswith(fence) and not mark["info"].strip():
@@ -59,12 +60,6 @@ def sections(text: str, start: int, end: int, outline: Outline) -> list[Segment]
     if end > opened:
         found.append(Segment(opened, end, _path(outline)))
     return found
-
-
-def _marks(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
-    if first := _FIRST_MARK.match(text, start, end):
-        yield first
-    yield from _LATER_MARK.finditer(text, start, end)
 
 
 def _heading(text: str, mark: re.Match[str], body: int) -> tuple[int, int, str] | None:

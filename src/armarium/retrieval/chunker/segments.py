@@ -52,13 +52,12 @@ def merge_segments(segments: Iterable[Segment], min_size: int, max_definitions_s
             done.append(closing)
 
     for segment in segments:
-        if (
-            group
-            and _joins(group, segment, min_size, max_definitions_size)
-            and _has_room(group, segment, min_size, fits)
-        ):
-            _join(group, segment, min_size)
-            continue
+        if group and _joins(group, segment, min_size, max_definitions_size):
+            is_small = group.end - group.start < min_size
+            # A segment that must be split anyway can start a little earlier.
+            if fits(group.start, segment.end) or (is_small and not fits(segment.start, segment.end)):
+                _join(group, segment, min_size)
+                continue
         if group:
             close(group)
         group = _Group(segment.start, segment.end, segment.path, segment.path, segment.is_definition)
@@ -77,13 +76,6 @@ def _joins(group: _Group, segment: Segment, min_size: int, max_definitions_size:
     if group.is_definition:
         return segment.end - group.start <= max_definitions_size
     return max_definitions_size > 0 and group.path == segment.path
-
-
-def _has_room(group: _Group, segment: Segment, min_size: int, fits: Fits) -> bool:
-    if fits(group.start, segment.end):
-        return True
-    # A segment that must be split anyway can start a little earlier.
-    return group.end - group.start < min_size and not fits(segment.start, segment.end)
 
 
 def _related(first: Path, second: Path) -> bool:

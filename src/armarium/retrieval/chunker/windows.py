@@ -101,7 +101,10 @@ def line_windows(
             start = _resumed(text, start, cut, limits.overlap_chars)
             continue
         yield start, line + 1
-        start = _resumed_line(start, line + 1, limits, line_starts)
+        earliest = max(line + 1 - limits.overlap_chars, (start + line + 2) // 2)
+        cut_row = bisect_left(line_starts, line + 1)
+        row = max(bisect_left(line_starts, earliest), cut_row - limits.code_overlap_lines)
+        start = line_starts[row] if row < cut_row else line + 1
     if start < end:
         yield start, end
 
@@ -134,10 +137,3 @@ def _resumed(text: str, start: int, cut: int, overlap: int) -> int:
     while earliest < cut and _JOINED.match(text, earliest):
         earliest += 1
     return earliest
-
-
-def _resumed_line(start: int, cut: int, limits: ChunkLimits, line_starts: Sequence[int]) -> int:
-    earliest = max(cut - limits.overlap_chars, (start + cut + 1) // 2)
-    cut_row = bisect_left(line_starts, cut)
-    row = max(bisect_left(line_starts, earliest), cut_row - limits.code_overlap_lines)
-    return line_starts[row] if row < cut_row else cut

@@ -7,6 +7,7 @@ from armarium.retrieval.document_types import DocumentFormat
 from armarium.retrieval.encodings import decode
 from armarium.retrieval.errors import ExtractFailed
 
+_STRUCTURES: dict[str, Structure] = {"code": "code", "md": "markdown"}
 _ROW_FORMATS = frozenset({"csv", "tsv", "jsonl"})
 
 
@@ -30,7 +31,8 @@ def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> Extrac
             return extract_notebook(data)
         case (("code" | "text" | "md" | "data"), _):
             language = form.name if form.doc_type == "code" else None
-            return ExtractedText(decode(data), structure=_structure(form), language=language, is_file=True)
+            structure = _STRUCTURES.get(form.doc_type) or ("rows" if form.name in _ROW_FORMATS else "plain")
+            return ExtractedText(decode(data), structure=structure, language=language, is_file=True)
         case "html", _:
             from armarium.retrieval.extractors.html import extract_html
 
@@ -53,11 +55,3 @@ def _extract(form: DocumentFormat, data: bytes, limits: ExtractLimits) -> Extrac
             return extract_mailbox(data, limits) if name == "mbox" else extract_message(data)
         case _:
             raise ExtractFailed(f"a file of type {form.doc_type} contains no text")
-
-
-def _structure(form: DocumentFormat) -> Structure:
-    if form.doc_type == "code":
-        return "code"
-    if form.doc_type == "md":
-        return "markdown"
-    return "rows" if form.name in _ROW_FORMATS else "plain"

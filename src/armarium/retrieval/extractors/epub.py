@@ -20,10 +20,14 @@ _PAGE_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 def extract_epub(data: bytes, limits: ExtractLimits) -> ExtractedText:
     """The chapters in the order of the book's spine."""
     package = Package(data, limits)
-    opf = _rootfile(package)
+    paths = (element.get("full-path") for element in package.xml(_CONTAINER).iter() if _local(element) == "rootfile")
+    if (opf := next(filter(None, paths), None)) is None:
+        raise ExtractFailed("the book has no package document")
     book = package.xml(opf)
     chapters: list[str] = []
-    encrypted = _encrypted(package)
+    # Fonts are often encrypted, and are not needed.
+    ciphers = package.xml(_ENCRYPTION).iter() if _ENCRYPTION in package else ()
+    encrypted = {unquote(each.get("URI", "")) for each in ciphers if _local(each) == "CipherReference"}
     for name in _reading_order(book, posixpath.dirname(opf)):
         if name in encrypted:
             raise ExtractFailed("the book is encrypted")
@@ -32,21 +36,6 @@ def extract_epub(data: bytes, limits: ExtractLimits) -> ExtractedText:
     titles = (" ".join((element.text or "").split()) for element in book.iter() if _local(element) == "title")
     text = clean("\n\n".join(chapters) + "\n" if chapters else "")
     return ExtractedText(text, structure="markdown", title=next(filter(None, titles), None))
-
-
-def _rootfile(package: Package) -> str:
-    for element in package.xml(_CONTAINER).iter():
-        if _local(element) == "rootfile" and (path := element.get("full-path")):
-            return path
-    raise ExtractFailed("the book has no package document")
-
-
-def _encrypted(package: Package) -> set[str]:
-    """The encrypted parts. Fonts are often among them and are not needed."""
-    if _ENCRYPTION not in package:
-        return set()
-    named = (element for element in package.xml(_ENCRYPTION).iter() if _local(element) == "CipherReference")
-    return {unquote(element.get("URI", "")) for element in named}
 
 
 def _local(element: Element) -> str:

@@ -16,13 +16,18 @@ _MAX_OUTPUT_CHARS = 2_000
 
 def extract_notebook(data: bytes) -> ExtractedText:
     try:
-        notebook: object = json.loads(decode(data))
+        parsed: object = json.loads(decode(data))
     except (ValueError, RecursionError) as error:
         raise ExtractFailed("the notebook is not JSON") from error
-    if not isinstance(notebook, dict):
+    if not isinstance(parsed, dict):
         raise ExtractFailed("the notebook is not a JSON object")
-    language = _language(_mapping(cast("dict[str, Any]", notebook).get("metadata")))
-    blocks = [block for cell in _cells(cast("dict[str, Any]", notebook)) for block in _blocks(cell, language)]
+    notebook = cast("dict[str, Any]", parsed)
+    metadata = _mapping(notebook.get("metadata"))
+    named = _mapping(metadata.get("language_info")).get("name") or _mapping(metadata.get("kernelspec")).get("language")
+    language = named if isinstance(named, str) and named.isalnum() else ""
+    parts = (notebook, *_mappings(notebook.get("worksheets")))  # worksheets: formats before version 4
+    cells = (cell for part in parts for cell in _mappings(part.get("cells")))
+    blocks = [block for cell in cells for block in _blocks(cell, language)]
     return ExtractedText(clean("\n\n".join(blocks) + "\n" if blocks else ""), structure="markdown")
 
 
@@ -39,17 +44,6 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return "".join(line for line in cast("list[object]", value) if isinstance(line, str))
     return value if isinstance(value, str) else ""
-
-
-def _language(metadata: dict[str, Any]) -> str:
-    named = _mapping(metadata.get("language_info")).get("name") or _mapping(metadata.get("kernelspec")).get("language")
-    return named if isinstance(named, str) and named.isalnum() else ""
-
-
-def _cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from _mappings(notebook.get("cells"))
-    for worksheet in _mappings(notebook.get("worksheets")):  # formats before version 4
-        yield from _mappings(worksheet.get("cells"))
 
 
 def _blocks(cell: dict[str, Any], language: str) -> Iterator[str]:

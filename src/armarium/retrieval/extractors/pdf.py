@@ -39,7 +39,7 @@ class PdfText(ExtractedText):
     """Pages beyond the limit."""
 
 
-def _pdfium() -> Any:
+def pdfium() -> Any:
     import pypdfium2  # pyright: ignore[reportMissingTypeStubs] it has none
 
     return pypdfium2
@@ -47,7 +47,7 @@ def _pdfium() -> Any:
 
 def extract_pdf(data: bytes, limits: ExtractLimits) -> PdfText:
     """The text of every page. Damaged pages have no text; a document without any readable page fails."""
-    pypdfium2 = _pdfium()
+    pypdfium2 = pdfium()
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
@@ -89,7 +89,7 @@ def _page(document: Any, index: int) -> tuple[str, bool]:
 def _fragments(text_page: Any) -> Iterator[Fragment]:
     """The lines that PDFium finds, split at wide gaps, because a line may cross two columns."""
     box = _box_reader(text_page)
-    for number, (start, line) in enumerate(_numbered_lines(_characters(text_page))):
+    for number, (start, line) in enumerate(_numbered_lines(page_characters(text_page))):
         words = [(start + word.start(), start + word.end() - 1, word[0]) for word in _WORD.finditer(line)]
         boxes = [(box(first), box(last)) for first, last, _ in words]
         if not words:
@@ -112,7 +112,7 @@ def _fragments(text_page: Any) -> Iterator[Fragment]:
 
 def _box_reader(text_page: Any) -> Callable[[int], tuple[float, float, float, float]]:
     """Reads the bounding boxes of characters (left, bottom, right, top), always into the same buffers."""
-    ask, page = _pdfium().raw.FPDFText_GetCharBox, text_page.raw
+    ask, page = pdfium().raw.FPDFText_GetCharBox, text_page.raw
     left, right, bottom, top = c_double(), c_double(), c_double(), c_double()
     references = byref(left), byref(right), byref(bottom), byref(top)
 
@@ -123,13 +123,13 @@ def _box_reader(text_page: Any) -> Callable[[int], tuple[float, float, float, fl
     return read
 
 
-def _characters(text_page: Any) -> str:
+def page_characters(text_page: Any) -> str:
     """The text with one character per PDFium character, so that positions in both are the same."""
     count: int = text_page.count_chars()
     text: str = text_page.get_text_range() if count else ""
     if len(text) == count:
         return text
-    unicode = _pdfium().raw.FPDFText_GetUnicode
+    unicode = pdfium().raw.FPDFText_GetUnicode
     return "".join(chr(unicode(text_page.raw, index) or 0xFFFD) for index in range(count))
 
 
@@ -172,7 +172,7 @@ def _is_picture(page: Any, text: str) -> bool:
 
 def _drawn(page: Any) -> tuple[float, int]:
     """The share of the page covered by its largest image, and the number of drawn paths."""
-    raw = _pdfium().raw
+    raw = pdfium().raw
     width, height = page.get_size()
     largest, paths = 0.0, 0
     for shape in page.get_objects(max_depth=3):

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.search.ranking import Ranking, empty_ranking
 
 if TYPE_CHECKING:
     import numpy
@@ -38,6 +37,23 @@ _INDEX_WEIGHT_EXPONENT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Ranking:
+    """Chunk ids with their scores, best first, as indexes return them."""
+
+    ids: NDArray[numpy.int64]
+    scores: NDArray[numpy.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def empty_ranking() -> Ranking:
+    import numpy
+
+    return Ranking(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.float32))
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
     """The lexical and vector results of one index, and the weight of its vectors."""
 
@@ -46,6 +62,22 @@ class Candidates:
     vector_weight: float
     embedded: NDArray[numpy.bool_] | None = None
     """Which lexical results have a vector; None: all of them. During indexing, chunks are embedded later."""
+
+
+FoundBy = Literal["lexical", "semantic", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedRanking(Ranking):
+    """One ranking of several indexes."""
+
+    indexes: Sequence[Candidates] = ()
+
+    def found_by(self, ids: Sequence[int]) -> list[FoundBy]:
+        """Which search found each of these chunks of the ranking."""
+        lexical = {each for index in self.indexes for each in index.lexical.ids.tolist()}
+        semantic = {each for index in self.indexes for each in index.vectors.ids.tolist()}
+        return ["semantic" if each not in lexical else "both" if each in semantic else "lexical" for each in ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +115,7 @@ def vector_weight(kind: IndexKind, *, confidence: float = 1.0, has_identifier: b
     return effective / (effective + 1 - weight)
 
 
-def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = True) -> Ranking:
+def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = True) -> FusedRanking:
     """One ranking of the results of all indexes, with scores between 0 and 1. `chunk_count` is their total size.
 
     Scores are standardised, so that a hit that stands out counts more. Each index is normalised separately, and then
@@ -93,7 +125,8 @@ def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = 
     import numpy
 
     if not (found := [index for index in indexes if len(index.lexical) or len(index.vectors)]):
-        return empty_ranking()
+        nothing = empty_ranking()
+        return FusedRanking(nothing.ids, nothing.scores)
     all_lexical = _scale([index.lexical.scores for index in found], implied_zeros_up_to=chunk_count)
     if len(found) == 1:
         fused = [_fused(found[0], all_lexical, _scale([found[0].vectors.scores]))]
@@ -108,7 +141,8 @@ def fuse(indexes: Sequence[Candidates], *, chunk_count: int, same_model: bool = 
     ids = numpy.concatenate([ranking.ids for ranking in fused])
     scores = numpy.concatenate([ranking.scores for ranking in fused])
     order = numpy.argsort(-scores, kind="stable")
-    return Ranking(ids[order], numpy.clip(scores[order], 0, 1) * numpy.float32(max(map(_evidence, found))))
+    shown = numpy.clip(scores[order], 0, 1) * numpy.float32(max(map(_evidence, found)))
+    return FusedRanking(ids[order], shown, found)
 
 
 def _scaled(index: Candidates, chunk_count: int, all_lexical: _Scale, all_vectors: _Scale) -> Ranking:

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from armarium.foundation.tasks import task_group
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.search.fusion import CANDIDATES, Candidates, fuse, vector_weight
+from armarium.retrieval.search.fusion import (
+    CANDIDATES,
+    Candidates,
+    FusedRanking,
+    Ranking,
+    empty_ranking,
+    fuse,
+    vector_weight,
+)
 from armarium.retrieval.search.index_choice import contains_identifier
 from armarium.retrieval.search.lexical_index import LexicalIndex
-from armarium.retrieval.search.ranking import Ranking, empty_ranking
 from armarium.retrieval.search.vector_index import VectorIndex
 
 if TYPE_CHECKING:
@@ -102,7 +109,7 @@ def hybrid_search(
     alive: Alive | None = None,
     oversampling: int = 5,
     lexical: Mapping[IndexKind, Ranking] | None = None,
-) -> Ranking:
+) -> FusedRanking:
     """The best chunks, at least `CANDIDATES` if there are so many, limited to `only` and to `alive` chunks. `lexical`:
     results of `lexical_search` that are known already. Blocks for milliseconds: call it in a worker thread."""
     results: list[Candidates] = []

@@ -15,7 +15,7 @@ from armarium.foundation.errors import ArmariumError
 from armarium.foundation.surrogates import replace_unpaired_surrogates
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import DamagedIndex, IndexBusy
-from armarium.retrieval.search.ranking import Ranking, empty_ranking
+from armarium.retrieval.search.fusion import Ranking, empty_ranking
 from armarium.retrieval.search.terms import index_text, is_lone_character, language_of, stop_words_for, term_analyzer
 
 if TYPE_CHECKING:

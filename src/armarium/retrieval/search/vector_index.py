@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 # Loaded before usearch on purpose: after usearch alone, onnxruntime crashes the process when it is loaded.
 import re2  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport] the package has no types
 
+from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.state_files import make_way, open_regular
 from armarium.retrieval.errors import DamagedIndex
-from armarium.retrieval.search.ranking import Ranking, empty_ranking
+from armarium.retrieval.search.fusion import Ranking, empty_ranking
 
 if TYPE_CHECKING:
     import numpy
@@ -104,7 +105,10 @@ class VectorIndex:
         keys, rows = ids[new].astype("uint64"), vectors[new]
         for start in range(0, len(keys), _ADD_BATCH):
             with self._lock.exclusive():
-                self._become_writable()
+                if self._mapped is not None:
+                    # A mapped index cannot grow. The library holds no reference to the mapping: copy, then release it.
+                    self._index = _restored(self._mapped, self.dimensions, view=False)
+                    self._mapped = self._mapped_from = None
                 self._index.add(keys[start : start + _ADD_BATCH], rows[start : start + _ADD_BATCH], threads=1)
 
     def save(self, path: Path, about_to_replace: Callable[[Path], None] = lambda beside: None) -> None:
@@ -173,13 +177,6 @@ class VectorIndex:
         best = numpy.argsort(-scores, kind="stable")[:k]
         return Ranking(among[numpy.array(present)][best], scores[best])
 
-    def _become_writable(self) -> None:
-        """Read a mapped index, which cannot grow, into memory before the first addition."""
-        if self._mapped is not None:
-            # The library holds no reference to the mapping: copy first, then release it.
-            self._index = _restored(self._mapped, self.dimensions, view=False)
-            self._mapped = self._mapped_from = None
-
 
 class _SharedLock:
     """A readers-writer lock. Additions move memory that searches read, so they need exclusive access."""
@@ -245,8 +242,5 @@ def _found_in(members: Ids, ids: Ids) -> NDArray[numpy.bool_]:
 
 
 def _flush_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with closed_after(os.open(path, os.O_RDONLY)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

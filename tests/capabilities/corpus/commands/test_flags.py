@@ -205,7 +205,7 @@ def test_payments_that_the_file_enables_can_be_switched_off(
     would_serve: Any, project: Path, flags: list[str], enabled: bool
 ) -> None:
     (project / ".dir2mcp.yaml").write_text("x402:\n  enabled: true\n")
-    _, settings = would_serve("up", *flags)
+    _, settings = would_serve("up", "--trust", *flags)
     assert settings.x402.enabled is enabled
 
 

@@ -121,6 +121,19 @@ def test_a_token_file_is_reported_with_the_flag_or_setting_that_selected_it(
     assert f"Bearer (source=file, from {words}{tmp_path / 'my.token'})" in lines
 
 
+@pytest.mark.parametrize("setting", ["mistral.api_key", "stt.elevenlabs.api_key", "openai.api_key"])
+def test_the_settings_of_a_directory_name_no_file_as_a_key(tmp_path: Path, setting: str) -> None:
+    secret = tmp_path / "id"
+    secret.write_text("canary-of-the-user")
+    *sections, last = setting.split(".")
+    lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(sections)]
+    text = "\n".join([*lines, f"{'  ' * len(sections)}{last}: ${{file:{secret}}}"])
+    with pytest.raises(ConfigError) as refused:
+        loaded(tmp_path, text)
+    assert setting in refused.value.message
+    assert "canary" not in str(refused.value)
+
+
 def test_a_token_file_is_relative_to_the_directory_and_must_be_named(tmp_path: Path) -> None:
     found = choose_token_source(
         loaded(tmp_path, "security:\n  auth:\n    token_file: my.token"), {}, chosen_by_flag=False

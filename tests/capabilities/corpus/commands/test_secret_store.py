@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Generator
 from pathlib import Path
@@ -20,7 +21,7 @@ from armarium.capabilities.corpus.commands.secret_store import (
     read_secret_file,
     write_secret_file,
 )
-from armarium.capabilities.corpus.commands.settings import KeychainSettings, SecretSettings
+from armarium.capabilities.corpus.commands.settings import KeychainSettings, SecretFileSettings, SecretSettings
 from armarium.foundation.errors import ConfigError
 
 NAME = "MISTRAL_API_KEY"
@@ -132,6 +133,44 @@ def test_without_a_keychain_keeping_a_key_there_is_an_error_that_says_what_to_do
         assert refused.value.hint
     finally:
         keyring.set_keyring(before)
+
+
+def test_a_required_key_of_a_locked_or_missing_keychain_is_an_error_if_no_other_source_is_allowed(
+    keychain: Keychain, file: Path
+) -> None:
+    write_secret_file(file, NAME, "elsewhere")
+    keychain.locked = True
+    store = secret_store({}, file, "keychain")
+    with pytest.raises(ConfigError) as refused:
+        store.find(NAME, ask_keychain=True)
+    assert "secrets.provider" in str(refused.value.hint)
+    assert store.find(NAME) is None
+    keyring.set_keyring(null.Keyring())
+    with pytest.raises(ConfigError):
+        store.find(NAME, ask_keychain=True)
+    assert found(secret_store({NAME: "set"}, file, "keychain")) == ("env", "set")
+
+
+@pytest.mark.parametrize("mode", ["0600", "0400"])
+def test_a_file_of_secrets_has_the_configured_mode_and_a_more_open_one_is_refused(file: Path, mode: str) -> None:
+    settings = SecretSettings(provider="file", file=SecretFileSettings(mode=mode))
+    store = SecretStore({}, file, settings)
+    store.store(NAME, "canary", "file")
+    store.store(NAME, "canary-2", "file")
+    assert stat.S_IMODE(file.stat().st_mode) == int(mode, 8)
+    assert found(store) == ("file", "canary-2")
+    file.chmod(int(mode, 8) | 0o040)
+    with pytest.raises(ConfigError) as refused:
+        store.find(NAME)
+    assert refused.value.hint == f"chmod {mode.lstrip('0')} {file}"
+    assert "canary" not in str(refused.value)
+
+
+def test_a_file_of_secrets_that_is_a_pipe_does_not_block(file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file, 0o600)
+    with pytest.raises(ConfigError):
+        read_secret_file(file)
 
 
 def test_a_file_of_secrets_is_private_and_keeps_what_else_is_in_it(file: Path) -> None:

@@ -28,7 +28,7 @@ def write(project: Path, text: str) -> None:
 
 
 def test_the_template_of_the_contract_loads_word_for_word_and_says_what_the_defaults_say(template: Path) -> None:
-    loaded = load(Location(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
+    loaded = load(Location(template.parent, trust=True), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
     of_template, defaults = plain_values(loaded.settings), plain_values(Dir2McpSettings())
     # The defaults may guard against more than the template, never against less.
     written = yaml.safe_load(TEMPLATE.read_text())["security"]
@@ -40,7 +40,7 @@ def test_the_template_of_the_contract_loads_word_for_word_and_says_what_the_defa
 
 
 def test_the_template_reaches_the_server_and_the_corpus(template: Path) -> None:
-    loaded = load(Location(template.parent), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
+    loaded = load(Location(template.parent, trust=True), environ={"MISTRAL_API_KEY": "m", "ELEVENLABS_API_KEY": "e"})
     corpus = loaded.corpus_settings()
     assert corpus.mistral.api_key is not None
     assert corpus.mistral.api_key.get_secret_value() == "m"
@@ -65,7 +65,7 @@ def test_an_origin_elsewhere_or_with_a_port_stays_exactly_itself(project: Path) 
     write(
         project, "security:\n  allowed_origins: ['https://a.example', 'http://localhost:3000', 'http://[::1]', 'null']"
     )
-    core = load(Location(project), environ={}).core_settings(Settings, "auto")
+    core = load(Location(project, trust=True), environ={}).core_settings(Settings, "auto")
     assert core.server.allowed_origins == ("https://a.example", "http://localhost:3000", "http://[::1]:*", "null")
 
 
@@ -91,7 +91,7 @@ def test_words_that_older_yaml_takes_for_truth_values_stay_words(project: Path, 
 def test_flags_win_over_variables_variables_over_the_file_and_the_file_over_defaults(project: Path) -> None:
     write(project, "server:\n  listen: 127.0.0.1:1\n  mcp_path: /file\nrag:\n  k_default: 3\n")
     environ = {"DIR2MCP_SERVER__LISTEN": "127.0.0.1:2", "DIR2MCP_SERVER__MCP_PATH": "/variable"}
-    loaded = load(Location(project), environ, {"server.listen": "127.0.0.1:3"}).settings
+    loaded = load(Location(project, trust=True), environ, {"server.listen": "127.0.0.1:3"}).settings
     assert (loaded.server.listen, loaded.server.mcp_path) == ("127.0.0.1:3", "/variable")
     assert (loaded.rag.k_default, loaded.rag.oversample_factor) == (3, 5)
 
@@ -112,8 +112,8 @@ def test_the_file_here_comes_before_the_one_in_the_directory_and_a_named_one_bef
 
 def test_a_name_in_braces_stands_for_a_variable(here: Quick, project: Path) -> None:
     write(project, "server:\n  mcp_path: /${PLACE}/mcp\n")
-    assert printed(here("config", "print", PLACE="notes"))["server"]["mcp_path"] == "/notes/mcp"
-    unset = here("config", "print")
+    assert printed(here("config", "print", "--trust", PLACE="notes"))["server"]["mcp_path"] == "/notes/mcp"
+    unset = here("config", "print", "--trust")
     assert (unset.code, unset.stdout) == (2, "")
     assert unset.stderr.startswith("ERROR: CONFIG_INVALID: ")
     assert "PLACE" in unset.stderr
@@ -163,7 +163,7 @@ def test_the_token_in_the_environment_is_not_taken_for_a_setting(here: Quick) ->
 
 
 def test_what_is_printed_is_a_file_of_settings_to_the_same_effect(here: Quick, project: Path, template: Path) -> None:
-    first = here("config", "print", MISTRAL_API_KEY="canary-key-1")
+    first = here("config", "print", "--trust", MISTRAL_API_KEY="canary-key-1")
     (project / "again.yaml").write_text(first.stdout)
     again = here("config", "print", "--config", "again.yaml", MISTRAL_API_KEY="canary-key-1")
     assert printed(again) == printed(first)
@@ -183,10 +183,10 @@ def test_json_has_the_settings_and_the_sources_of_keys(here: Quick) -> None:
 
 def test_a_key_written_into_the_file_is_used_and_never_printed(here: Quick, project: Path) -> None:
     write(project, "mistral:\n  api_key: canary-key-3\nrag:\n  system_prompt: say canary-key-3 never\n")
-    outcome = here("config", "print", "--json")
+    outcome = here("config", "print", "--json", "--trust")
     assert "canary-key-3" not in outcome.stdout + outcome.stderr
     assert outcome.json["secret_sources"]["mistral.api_key"]["source"] == "file"
-    loaded = load(Location(project), environ={})
+    loaded = load(Location(project, trust=True), environ={})
     key = loaded.corpus_settings().mistral.api_key
     assert key is not None
     assert key.get_secret_value() == "canary-key-3"

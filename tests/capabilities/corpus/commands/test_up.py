@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import socket
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,14 +21,14 @@ import jsonschema
 import pexpect
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import serialization
 
 from armarium.capabilities.corpus.commands import ask as ask_module
+from armarium.capabilities.corpus.commands.secret_store import write_secret_file
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
 from armarium.capabilities.corpus.errors import IngestionFailed
 from support import full_disk
+from support.certificates import write_certificate
 from support.command_line import DEADLINE_S, Command, CommandLine
 from support.dir2mcp_command import Quick, Start
 from support.server import installed_command
@@ -237,13 +235,82 @@ def test_the_token_may_come_from_the_environment_and_wins_over_the_settings(
     auth = "    mode: file\n    token_file: nowhere\n    token_env: MY_TOKEN\n"
     (project / ".dir2mcp.yaml").write_text(f"security:\n  auth:\n{auth}")
     dir2mcp.environ["MY_TOKEN"] = "canary-token-from-the-environment"
-    reported = connection(serve("up", "--json"))
+    reported = connection(serve("up", "--json", "--trust"))
     assert reported["token_source"] == "env"
     assert reported["token_source_details"] == {"variable": "MY_TOKEN"}
     assert initialize(reported["url"], "canary-token-from-the-environment").status_code == 200
     for file in (project / ".dir2mcp").iterdir():
         if file.is_file():
             assert b"canary-token-from-the-environment" not in file.read_bytes()
+
+
+def test_the_token_may_come_from_the_keychain_that_the_settings_name(
+    dir2mcp: CommandLine, serve: Start, project: Path, keychain: Path
+) -> None:
+    (project / ".dir2mcp.yaml").write_text(
+        "secrets:\n  provider: keychain\n  keychain:\n    account: me\nsecurity:\n  auth:\n    token_file: nowhere\n"
+    )
+    token = "canary-token-of-the-keychain"
+    keychain.write_text(json.dumps({"dir2mcp/me:DIR2MCP_AUTH_TOKEN": token}))
+    server = serve("up", "--json", "--trust")
+    reported = connection(server)
+    assert (reported["token_source"], reported["token_source_details"]) == ("keychain", {"service": "dir2mcp"})
+    assert initialize(reported["url"], token).status_code == 200
+    assert initialize(reported["url"], "another").status_code == 401
+    state = project / ".dir2mcp"
+    assert not (state / "secret.token").exists()
+    written = json.loads((state / "connection.json").read_text())
+    assert written["headers"]["Authorization"] == "Bearer <token-from-keychain:dir2mcp>"
+    snapshot = yaml.safe_load((state / ".dir2mcp.yaml.snapshot").read_text())
+    found = snapshot["secret_sources"]["security.auth"]
+    assert (found["source"], found["place"]) == ("keychain", "dir2mcp")
+    assert server.interrupt() == 0
+    assert token not in "\n".join([*server.stdout._seen, *server.stderr._seen])
+    assert not any(token.encode() in file.read_bytes() for file in state.rglob("*") if file.is_file())
+    dir2mcp.environ["DIR2MCP_AUTH_TOKEN"] = "of-the-environment"
+    reported = connection(serve("up", "--json", "--trust"))
+    assert reported["token_source"] == "env"
+    assert initialize(reported["url"], token).status_code == 401
+
+
+def test_without_a_token_in_the_keychain_one_is_generated_in_its_file(
+    serve: Start, project: Path, keychain: Path
+) -> None:
+    (project / ".dir2mcp.yaml").write_text("secrets:\n  provider: keychain\n")
+    assert connection(serve("up", "--json", "--trust"))["token_source"] == "secret.token"
+
+
+@pytest.mark.parametrize("provider", ["auto", "keychain", "file", "env"])
+def test_no_provider_of_secrets_lets_a_key_out(
+    dir2mcp: CommandLine, serve: Start, project: Path, keychain: Path, tmp_path: Path, provider: str
+) -> None:
+    key, secret_file, settings = "canary-key-5f0e", tmp_path / "keys" / "secret.env", tmp_path / "settings.yaml"
+    match provider:
+        case "env":
+            dir2mcp.environ["MISTRAL_API_KEY"] = key
+        case "file":
+            write_secret_file(secret_file, "MISTRAL_API_KEY", key)
+        case _:
+            keychain.write_text(json.dumps({"dir2mcp/default:MISTRAL_API_KEY": key}))
+    # Nobody listens at this address: embedding fails, which is logged, and is tried again.
+    settings.write_text(
+        f"embedding:\n  provider: mistral\nmistral:\n  base_url: http://127.0.0.1:9\naudit:\n  enabled: true\n"
+        f"telemetry:\n  log_level: debug\nsecrets:\n  provider: {provider}\n  file:\n    path: {secret_file}\n"
+    )
+    server = serve("up", "--json", "--config", str(settings))
+    events = events_until(server, "index_loaded")
+    server.stderr.until("retrying a provider request")
+    arguments = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+    assert server.interrupt() == 0
+    said = "\n".join([*server.stdout._seen, *server.stderr._seen])
+    assert any(event["event"] == "connection" for event in events)
+    assert key not in said
+    assert key.encode() not in arguments
+    state = project / ".dir2mcp"
+    assert not any(key.encode() in file.read_bytes() for file in state.rglob("*") if file.is_file())
+    snapshot = yaml.safe_load((state / ".dir2mcp.yaml.snapshot").read_text())
+    source = "keychain" if provider == "auto" else provider
+    assert snapshot["secret_sources"]["mistral.api_key"]["source"] == source
 
 
 def test_a_public_server_listens_on_all_addresses_and_requires_its_token(serve: Start, project: Path) -> None:
@@ -274,7 +341,7 @@ def test_the_snapshot_names_the_sources_of_keys_and_contains_none(
         "rag:\n  system_prompt: never say ${MISTRAL_API_KEY}\n"
     )
     dir2mcp.environ["MISTRAL_API_KEY"] = "canary-mistral"
-    server = serve("up", "--json")
+    server = serve("up", "--json", "--trust")
     events_until(server, "embed_progress", running=False)
     assert server.interrupt() == 0
     snapshot = yaml.safe_load((project / ".dir2mcp/.dir2mcp.yaml.snapshot").read_text())
@@ -298,26 +365,7 @@ def test_the_snapshot_names_the_sources_of_keys_and_contains_none(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
-    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    return cert_file, key_file
+    return write_certificate(tmp_path)
 
 
 def test_with_a_certificate_the_server_speaks_https_and_without_a_token_no_header_is_asked_for(
@@ -434,7 +482,7 @@ def test_ask_without_an_index_makes_one_first_and_then_is_quick(dir2mcp: Command
 
 def test_status_shows_the_stored_state_and_reindex_rebuilds_it(dir2mcp: CommandLine, project: Path) -> None:
     (project / ".dir2mcp.yaml").write_text("mistral:\n  api_key: ${NOBODY_SET_THIS}\n")
-    nothing = dir2mcp("status", "--json")
+    nothing = dir2mcp("status", "--json", "--trust")
     assert (nothing.code, nothing.json["data"]["code"]) == (1, "INDEX_NOT_READY")
     (project / ".dir2mcp.yaml").unlink()
     built = dir2mcp("reindex")

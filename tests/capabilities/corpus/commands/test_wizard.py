@@ -12,7 +12,6 @@ import pexpect
 import pytest
 import yaml
 
-import support
 from support.command_line import DEADLINE_S, CommandLine
 from support.dir2mcp_command import TEMPLATE, Quick
 from support.server import installed_command
@@ -126,18 +125,6 @@ def test_comments_stay_wherever_they_are_in_the_file(terminal: Terminal, project
     }
 
 
-@pytest.fixture
-def keychain(environ: dict[str, str], tmp_path: Path) -> Path:
-    """The file that stores the keys of the test keychain."""
-    file = tmp_path / "keychain.json"
-    environ |= {
-        "PYTHON_KEYRING_BACKEND": "support.file_keychain.FileKeychain",
-        "PYTHONPATH": str(Path(support.__file__).parents[1]),
-        "KEYCHAIN_FILE": str(file),
-    }
-    return file
-
-
 def test_a_key_kept_in_the_keychain_is_found_there_by_the_next_command(
     terminal: Terminal, dir2mcp: CommandLine, template: Path, keychain: Path
 ) -> None:
@@ -165,31 +152,99 @@ def test_the_keychain_has_the_service_and_the_account_of_the_settings_and_is_the
     secret_file.write_text("MISTRAL_API_KEY=elsewhere\n")
     secret_file.chmod(0o600)
     keychain.write_text(json.dumps({"dir2mcp/default:MISTRAL_API_KEY": "of another account"}))
-    missing = dir2mcp("up", "--json")
+    missing = dir2mcp("up", "--json", "--trust")
     assert (missing.code, missing.json["data"]["message"]) == (2, "Missing MISTRAL_API_KEY")
     keychain.write_text(json.dumps({"notes/me:MISTRAL_API_KEY": KEY}))
     found = dir2mcp("config", "print", "--json").json["secret_sources"]["mistral.api_key"]
     assert (found["source"], found["place"]) == ("keychain", "notes")
 
 
-@pytest.mark.parametrize(("kept", "provider"), [("keychain", "auto"), ("session", "file")])
-def test_a_key_the_settings_would_not_look_for_is_looked_for_from_now_on(
-    terminal: Terminal, template: Path, keychain: Path, kept: str, provider: str
+def use_provider(template: Path, provider: str) -> None:
+    template.write_text(template.read_text().replace("provider: auto  ", f"provider: {provider}  "))
+
+
+def files_with(key: str, directory: Path) -> list[str]:
+    return [file.name for file in directory.rglob("*") if file.is_file() and key.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize(("provider", "kept"), [("keychain", ["keychain.json"]), ("file", ["secret.env"])])
+def test_the_wizard_stores_a_key_where_the_settings_say_and_nowhere_else(
+    terminal: Terminal, template: Path, keychain: Path, tmp_path: Path, provider: str, kept: list[str]
 ) -> None:
-    text = template.read_text().replace("provider: auto  ", "provider: file  ")
-    template.write_text(text)
-    person = terminal("config", "init")
+    use_provider(template, provider)
+    person = terminal("config", "init", "--trust")
     answer(
         person,
         ("embedding (local/mistral/openai) ", "mistral"),
         *KEEP_EVERYTHING[1:],
         ("MISTRAL_API_KEY (not shown): ", KEY),
-        ("store (keychain/file/env/session) [keychain]: ", kept),
     )
-    assert ended(person)[0] == 0
-    assert keychain.exists() == (kept == "keychain")
-    assert yaml.safe_load(text)["secrets"]["provider"] == "file"
+    code, shown = ended(person)
+    assert code == 0
+    assert b"store (" not in shown, "the settings have decided already"
+    assert files_with(KEY, tmp_path) == kept
     assert yaml.safe_load(template.read_text())["secrets"]["provider"] == provider
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [("env", b"export MISTRAL_API_KEY=..."), ("session", b"asks for it at each start")],
+)
+def test_the_wizard_asks_for_no_key_that_the_settings_do_not_let_it_store(
+    terminal: Terminal, template: Path, keychain: Path, provider: str, said: bytes
+) -> None:
+    use_provider(template, provider)
+    person = terminal("config", "init", "--trust")
+    answer(person, ("embedding (local/mistral/openai) ", "mistral"), *KEEP_EVERYTHING[1:])
+    code, shown = ended(person)
+    assert code == 0
+    assert said in shown
+    assert b"not shown" not in shown
+    assert not keychain.exists()
+    assert not (template.parent / ".dir2mcp/secret.env").exists()
+
+
+def test_a_session_key_is_in_the_memory_of_up_only(
+    terminal: Terminal, dir2mcp: CommandLine, template: Path, keychain: Path, tmp_path: Path
+) -> None:
+    use_provider(template, "session")
+    person = terminal("up", "--trust", "--auth", "none")
+    shown = answer(person, ("MISTRAL_API_KEY (not shown): ", KEY))
+    person.expect_exact("MCP endpoint:")
+    shown += person.before
+    person.sendintr()
+    code, last = ended(person)
+    assert code == 0
+    assert KEY.encode() not in shown + last
+    assert files_with(KEY, tmp_path) == []
+    snapshot = yaml.safe_load((template.parent / ".dir2mcp/.dir2mcp.yaml.snapshot").read_text())
+    assert snapshot["secret_sources"]["mistral.api_key"]["source"] == "session"
+    again = dir2mcp("up", "--json", "--trust")
+    assert (again.code, again.json["data"]["message"]) == (2, "Missing MISTRAL_API_KEY")
+
+
+def test_with_the_provider_env_up_asks_nothing_and_names_the_variable(terminal: Terminal, template: Path) -> None:
+    use_provider(template, "env")
+    code, shown = ended(terminal("up", "--trust"))
+    assert code == 2
+    assert b"Set env: MISTRAL_API_KEY=..." in shown
+    assert b"not shown" not in shown
+
+
+def test_a_keychain_that_is_configured_and_missing_is_an_error_and_no_reason_for_a_file(
+    dir2mcp: CommandLine, template: Path
+) -> None:
+    use_provider(template, "keychain")
+    dir2mcp.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
+    secret_file = template.parent / ".dir2mcp/secret.env"
+    secret_file.parent.mkdir(mode=0o700)
+    secret_file.write_text(f"MISTRAL_API_KEY={KEY}\n")
+    secret_file.chmod(0o600)
+    outcome = dir2mcp("up", "--json", "--trust")
+    assert outcome.code == 2
+    assert outcome.json["data"]["message"] == "no usable keychain was found"
+    assert "secrets.provider" in outcome.stderr
+    assert KEY not in outcome.stdout + outcome.stderr
 
 
 def test_up_asks_for_the_key_its_settings_name_and_starts_with_it(terminal: Terminal, template: Path) -> None:

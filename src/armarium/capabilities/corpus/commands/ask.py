@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -21,12 +20,13 @@ from armarium.capabilities.corpus.commands.progress.reports import (
 )
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, load, prepare_state
 from armarium.capabilities.corpus.commands.wizard import supply_missing_keys
-from armarium.capabilities.corpus.errors import IndexNotReady, StoreCorrupt
+from armarium.capabilities.corpus.errors import ForeignState, IndexNotReady, StoreCorrupt
 from armarium.capabilities.corpus.events import EmbeddingPaused, IndexingFailed, IndexProgress
-from armarium.capabilities.corpus.index.state import META_FILE, is_being_indexed, may_write, read_status
+from armarium.capabilities.corpus.index.ownership import require_own_index
+from armarium.capabilities.corpus.index.state import is_being_indexed, may_write, read_status
 from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.query.search import Filters
-from armarium.capabilities.corpus.service import Corpus, require_searchable
+from armarium.capabilities.corpus.service import AskListener, Corpus, require_searchable
 from armarium.capabilities.corpus.tools import ask_as_json
 from armarium.command_line.output import printable, readable, say, show, show_json
 from armarium.foundation.events import Events
@@ -62,6 +62,7 @@ def ask(common: CommonOptions, question: AskRequest) -> None:
     require_searchable(question.text)
     loaded = load(common.location)
     supply_missing_keys(loaded, interactive=common.interactive)
+    loaded.report_destinations(quiet=common.quiet)
     state = _state_of_index(loaded)
     if state == "partial" and is_being_indexed(loaded.state_dir):
         if not common.quiet:
@@ -110,7 +111,8 @@ async def _answer(
         async def ask(call: Call, args: AskRequest) -> Json:
             """Answer a question from the corpus."""
             filters = Filters(args.path_prefix, args.file_glob, args.doc_types)
-            asked = await corpus.ask(args.text, args.k, args.mode, args.index, filters, on_text)
+            listener = AskListener(on_text) if on_text is not None else AskListener()
+            asked = await corpus.ask(args.text, args.k, args.mode, args.index, filters, listener)
             reason = asked.results.lexical_only
             if on_text is None and reason is not None and not common.quiet:
                 say(f"note: the question could not be embedded, so the search was lexical only: {reason}")
@@ -193,8 +195,13 @@ def _report_missing_embeddings(corpus: Corpus) -> None:
 
 
 def _state_of_index(loaded: LoadedSettings) -> Literal["none", "partial", "complete"]:
-    if not os.path.isfile(loaded.state_dir / META_FILE):
+    try:
+        require_own_index(loaded.state_dir, loaded.root)
+    except (IndexNotReady, ForeignState):
         return "none"
+    except StoreCorrupt:
+        # Whoever opens it reports how it is damaged.
+        pass
     try:
         complete = read_status(loaded.state_dir)["indexing"].get("complete", True)
     except IndexNotReady:
@@ -234,6 +241,7 @@ def reindex(common: CommonOptions) -> None:
     loaded = load(common.location)
     supply_missing_keys(loaded, interactive=common.interactive)
     prepare_state(loaded)
+    loaded.report_destinations(quiet=common.quiet)
     report = choose_report(as_json=common.as_json, quiet=common.quiet)
     events = Events()
     feed = EventFeed(events, report, paused=False, on_failure=lambda: None)

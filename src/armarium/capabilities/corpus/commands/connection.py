@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
 
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings
+from armarium.capabilities.corpus.index.ownership import TOKEN_FILE
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION
 from armarium.command_line.addresses import local_address, remote_address
-from armarium.foundation.authentication import is_loopback
+from armarium.command_line.output import say
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.identity import Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.identity import Authenticator, Principal, key_hash, read_token
+from armarium.foundation.network import is_loopback
+from armarium.foundation.ownership import ensure_own_token
 
-TOKEN_FILE = "secret.token"  # noqa: S105 the name of a file, not a secret
-TokenSourceKind = Literal["secret.token", "env", "file", "none"]
+TokenSourceKind = Literal["secret.token", "env", "keychain", "file", "none"]
+_NAMED = ("env", "keychain")
 _TRANSPORT = "mcp_streamable_http"
 _SESSION_HEADER = "MCP-Session-Id"
 
@@ -30,9 +33,11 @@ class TokenSource:
 
     kind: TokenSourceKind
     place: str
-    """The file or the variable with the token."""
+    """The file, the variable or the keychain service with the token."""
     by_flag: bool = False
     """Whether a flag selected it instead of a setting."""
+    token: str | None = field(default=None, repr=False)
+    """The token, if it is not in a file."""
 
     @property
     def auth_setting(self) -> str:
@@ -43,14 +48,20 @@ class TokenSource:
 
 
 def choose_token_source(loaded: LoadedSettings, environ: Mapping[str, str], *, chosen_by_flag: bool) -> TokenSource:
-    """Select the source of the token. A flag overrides the environment, which overrides the settings file."""
+    """Select the source of the token. A flag overrides the environment, which overrides a keychain that is the
+    provider of secrets, which overrides the settings file."""
     auth = loaded.settings.security.auth
     if auth.mode == "file" and not auth.token_file:
         raise ConfigError("security.auth.mode is file, but token_file is not set", hint="set security.auth.token_file")
     uses_file = auth.mode == "file" or (auth.mode == "auto" and bool(auth.token_file))
     flag_decides = chosen_by_flag and (uses_file or auth.mode == "none")
-    if not flag_decides and environ.get(auth.token_env):
-        return TokenSource("env", auth.token_env)
+    if not flag_decides and (token := environ.get(auth.token_env)):
+        return TokenSource("env", auth.token_env, token=token)
+    if not flag_decides and auth.mode != "none" and loaded.settings.secrets.provider == "keychain":
+        # A locked keychain must not let another token in.
+        found = loaded.secrets.find(auth.token_env, ask_keychain=True)
+        if found is not None:
+            return TokenSource("keychain", found.place, token=found.value)
     if uses_file:
         return TokenSource("file", str(loaded.resolve_path(auth.token_file)), by_flag=chosen_by_flag)
     if auth.mode == "none":
@@ -64,19 +75,21 @@ def choose_token_source(loaded: LoadedSettings, environ: Mapping[str, str], *, c
     return TokenSource("secret.token", str(loaded.state_dir / TOKEN_FILE))
 
 
-def create_authenticator(token_source: TokenSource, environ: Mapping[str, str]) -> Authenticator:
+def create_authenticator(token_source: TokenSource) -> Authenticator:
     """The authenticator for the token, which is generated if necessary."""
     match token_source.kind:
         case "none":
             return Authenticator((), open_to_anyone=True)
-        case "env":
-            token = environ[token_source.place].strip()
+        case "env" | "keychain":
+            token = (token_source.token or "").strip()
             if not token:
-                raise ConfigError(f"{token_source.place} is empty", hint="set it to a long random string")
+                raise ConfigError(f"the token in {token_source.place} is empty", hint="set it to a long random string")
         case "file":
             token = read_token(Path(token_source.place))
         case "secret.token":
-            token = ensure_token(Path(token_source.place))
+            token, replaced = ensure_own_token(Path(token_source.place))
+            if replaced:
+                say(f"the token in {token_source.place} was not generated here; there is a new one, for all clients")
     return Authenticator((Principal("owner", (), key_hash(token)),))
 
 
@@ -108,13 +121,15 @@ class ConnectionInfo:
             described["token_file"] = place
         if kind == "env":
             described["token_source_details"] = {"variable": place}
+        if kind == "keychain":
+            described["token_source_details"] = {"service": place}
         return described
 
     def write(self, state_dir: Path) -> None:
         """Write `connection.json`, for other programs."""
         kind, place = self.token_source.kind, self.token_source.place
         described = self._addresses() | {
-            "headers": self._headers(f"<token-from-env:{place}>" if kind == "env" else f"<token-from-{kind}>"),
+            "headers": self._headers(f"<token-from-{kind}:{place}>" if kind in _NAMED else f"<token-from-{kind}>"),
             "session": {"uses_mcp_session_id": True, "header_name": _SESSION_HEADER, "assigned_on_initialize": True},
         }
         replace_file(state_dir / "connection.json", orjson.dumps(described, option=orjson.OPT_INDENT_2) + b"\n")

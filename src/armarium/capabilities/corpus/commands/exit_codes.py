@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 _BY_CODE = {
     "USAGE": 2,
     "CONFIG_INVALID": 2,
+    "DIRECTORY_NOT_TRUSTED": 2,
     "TLS_CONFIG_INVALID": 2,
     "ROOT_INACCESSIBLE": 3,
     "BIND_FAILED": 4,
     "STORE_CORRUPT": 5,
+    "STATE_NOT_OURS": 5,
     "INDEX_VERSION_MISMATCH": 5,
     "INDEX_LOCKED": 5,
     "INGESTION_FAILED": 6,
@@ -25,10 +27,8 @@ _BY_CODE = {
 _REPAIRED_BY_REINDEX = {error.code: error for error in (StoreCorrupt, IndexVersionMismatch)}
 
 
-class IndexIncomplete(ArmariumError):
+class IndexIncomplete(ArmariumError, code="INDEX_INCOMPLETE", retryable=True):
     """The index was built, but the provider did not embed all chunks."""
-
-    code, retryable = "INDEX_INCOMPLETE", True
 
 
 def indexing_error(event: IndexingFailed) -> ArmariumError:

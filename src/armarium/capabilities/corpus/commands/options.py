@@ -40,13 +40,18 @@ class CommonOptions:
     non_interactive: Annotated[
         bool, typer.Option("--non-interactive", help="Do not prompt; exit with 2 if a required value is missing.")
     ] = False
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Confirm the settings of the directory that send, spend, listen or execute."),
+    ] = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Write only essential output.")] = False
 
     @property
     def location(self) -> Location:
         from armarium.capabilities.corpus.commands.settings_loader import Location
 
-        return Location(self.directory or Path(), self.config, self.state_dir)
+        directory = self.directory or Path()
+        return Location(directory, self.config, self.state_dir, trust=self.trust, interactive=self.interactive)
 
     @property
     def interactive(self) -> bool:

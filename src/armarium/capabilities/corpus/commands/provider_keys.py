@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from armarium.capabilities.corpus.commands.secret_store import Secret, SecretStore
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.file_secrets import referenced_file
 
 MISTRAL_KEY = "MISTRAL_API_KEY"
 ELEVENLABS_KEY = "ELEVENLABS_API_KEY"
@@ -67,6 +68,10 @@ def extract_keys(values: dict[str, Any], environ: Mapping[str, str]) -> dict[str
         configured = cast(dict[str, Any], section).pop(last, None) if isinstance(section, dict) else None
         if configured in (None, ""):
             continue
+        if referenced_file(configured):
+            raise ConfigError(
+                f"`{setting}`: a file cannot be named here", hint="put the key into the file of `secrets.file.path`"
+            )
         variable = f"DIR2MCP_{setting.upper().replace('.', '__')}"
         if reference := _REFERENCE.fullmatch(str(configured)):
             extracted[setting] = reference[1]

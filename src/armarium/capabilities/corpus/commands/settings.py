@@ -9,7 +9,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION, CorpusSettings, PathExcludes, SharedSections
-from armarium.foundation.settings import AuditSettings, LimitSettings, Section, TelemetrySettings, written_duration
+from armarium.foundation.settings import (
+    AuditSettings,
+    LimitSettings,
+    NetworkRule,
+    Section,
+    TelemetrySettings,
+    written_duration,
+)
 
 AUTH_TOKEN_VARIABLE = "DIR2MCP_AUTH_TOKEN"  # noqa: S105 the name of a variable, not a secret
 
@@ -140,14 +147,15 @@ class SecretFileSettings(Section):
     path: str = ".dir2mcp/secret.env"
     """Path of the file, relative to the directory."""
     mode: Annotated[str, BeforeValidator(_permissions)] = "0600"
-    """Permissions of the file. A file that other users can read is rejected."""
+    """Permissions of the file, 0600 or 0400. A file that is more open is rejected."""
 
 
 class SecretSettings(Section):
     """The sources of keys that are not in the environment."""
 
     provider: Literal["auto", "keychain", "file", "env", "session"] = "auto"
-    """`auto`: the keychain, then the file, then a prompt; otherwise only the named source."""
+    """`auto`: the keychain, then the file, then a prompt; otherwise only the named source. A variable overrides each.
+    `env`: keys are neither asked for nor stored. `session`: `up` asks for keys, and forgets them when it ends."""
     keychain: KeychainSettings = KeychainSettings()
     file: SecretFileSettings = SecretFileSettings()
 
@@ -234,6 +242,9 @@ class Dir2McpSettings(SharedSections):
 
     version: Literal[1] = 1
     """Version of the file format."""
+    network: NetworkRule = "on"
+    """Hosts to which the program may connect: `on` for all, `off` for none, or a list. This machine is always
+    permitted."""
     x402: PaymentSettings = PaymentSettings()
     server: ServerSettings = ServerSettings()
     secrets: SecretSettings = SecretSettings()

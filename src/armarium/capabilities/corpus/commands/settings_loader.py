@@ -17,16 +17,26 @@ from armarium.capabilities.corpus.commands.settings import (
     Dir2McpSettings,
     parse_listen,
 )
-from armarium.capabilities.corpus.errors import IngestionFailed, StoreCorrupt
-from armarium.capabilities.corpus.index.state import prepare_directory, root_directory
+from armarium.capabilities.corpus.commands.trusted_files import (
+    CONFIG_FILE,
+    is_within,
+    keys_to_confirm,
+    read_settings_file,
+    settings_to_confirm,
+)
+from armarium.capabilities.corpus.errors import ForeignState, IngestionFailed, StoreCorrupt
+from armarium.capabilities.corpus.index.ownership import prepare_directory
+from armarium.capabilities.corpus.index.state import root_directory
 from armarium.capabilities.corpus.settings import CorpusSettings, state_directory
-from armarium.foundation.authentication import is_loopback
+from armarium.command_line.output import destinations_line, say
+from armarium.command_line.trust import require_trust
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
+from armarium.foundation.network import is_loopback, restrict_network
 from armarium.foundation.settings import CoreSettings
-from armarium.foundation.settings_loader import checked, overridden, read_yaml
+from armarium.foundation.settings_loader import checked, overridden
+from armarium.foundation.trust import Confirmable
 
-CONFIG_FILE = ".dir2mcp.yaml"
 PREFIX = "DIR2MCP_"
 
 
@@ -37,6 +47,14 @@ class Location:
     directory: Path = Path()
     config: Path | None = None
     state_dir: Path | None = None
+    trust: bool = False
+    """Whether the command line confirms the sensitive settings of the directory."""
+    interactive: bool = False
+    """Whether there is a terminal to ask at."""
+
+    def require_trust(self, found: Confirmable) -> None:
+        """Raise unless the user has confirmed the file."""
+        require_trust(found, granted=self.trust, ask=self.interactive)
 
     def config_file(self) -> Path | None:
         """The settings file of the flag, of the working directory or of the served directory, if there is one."""
@@ -85,6 +103,15 @@ class LoadedSettings:
             }
         )
 
+    def report_destinations(self, *, quiet: bool) -> None:
+        """Name every address to which text is sent, in one line. If there is none, `quiet` omits the line."""
+        from armarium.capabilities.corpus.lifespan import text_destinations
+
+        endpoint = self.settings.telemetry.otlp_endpoint
+        found = text_destinations(self.corpus_settings()) + ([(endpoint, "traces")] if endpoint else [])
+        if found or not quiet:
+            say(destinations_line(found))
+
     def core_settings(
         self, settings_type: type[CoreSettings], auth: str, *, log_level: str | None = None
     ) -> CoreSettings:
@@ -97,6 +124,7 @@ class LoadedSettings:
         return settings_type.model_validate(
             {
                 "state_dir": str(self.state_dir),
+                "network": self.settings.network,
                 "server": {
                     "host": host,
                     "port": port,
@@ -127,37 +155,49 @@ def load(
     environ = os.environ if environ is None else environ
     root, state_dir = location.resolve()
     file = location.config_file()
-    settings, configured_keys = _read_settings(file, environ, flags or {})
+    settings, configured_keys = _read_settings(location, file, environ, flags or {})
+    restrict_network(settings.network)
     secrets = SecretStore(environ, root / Path(settings.secrets.file.path).expanduser(), settings.secrets)
+    if settings.secrets.provider in ("auto", "file") and is_within(secrets.file, root):
+        location.require_trust(keys_to_confirm(secrets.file, root))
     return LoadedSettings(settings, root, state_dir, file, secrets, ProviderKeys(settings, configured_keys, secrets))
 
 
 def check_settings(location: Location) -> None:
     """Raise `ConfigError` if a setting is invalid, without searching for keys."""
-    _read_settings(location.config_file(), os.environ, {})
+    _read_settings(location, location.config_file(), os.environ, {})
 
 
 def _read_settings(
-    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
+    location: Location, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> tuple[Dir2McpSettings, dict[str, Secret | str]]:
     """The settings without keys, and the configured keys."""
-    values = read_yaml(file) if file else {}
+    values = read_settings_file(file, named=location.config is not None) if file else {}
+    found = settings_to_confirm(file, values) if file is not None and location.config is None else None
+    # A mistake is reported first, unless the message about it could quote a variable.
+    if found is not None and found.has_references:
+        location.require_trust(found)
     # The variable of the token may start with the prefix of settings.
     token_variable = value_at(values, ("security", "auth", "token_env"))
     not_settings = {AUTH_TOKEN_VARIABLE, str(token_variable)}
     values = overridden(Dir2McpSettings, values, environ, flags, prefix=PREFIX, not_settings=not_settings)
     configured_keys = extract_keys(values, environ)
     source = str(file) if file else "the settings"
-    return checked(Dir2McpSettings, expand_variables(values, environ), source=source), configured_keys
+    settings = checked(Dir2McpSettings, expand_variables(values, environ), source=source)
+    if found is not None:
+        location.require_trust(found)
+    return settings, configured_keys
 
 
 def prepare_state(loaded: LoadedSettings) -> None:
     """Create the state directory; raises `IngestionFailed` if it is not writable."""
     try:
-        prepare_directory(loaded.state_dir)
+        prepare_directory(loaded.state_dir, loaded.root)
         probe = loaded.state_dir / ".writable"
         replace_file(probe, b"")
         probe.unlink()
+    except ForeignState:
+        raise
     except (OSError, StoreCorrupt) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise IngestionFailed(

@@ -37,14 +37,14 @@ def as_yaml(values: dict[str, Any]) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
 
 
-def write_snapshot(loaded: LoadedSettings, token_source: TokenSource, token: str | None) -> None:
+def write_snapshot(loaded: LoadedSettings, token_source: TokenSource) -> None:
     """Store the effective settings in the state directory, readable only by the owner."""
     sources = secret_sources(loaded)
     if token_source.kind != "none":
         # A generated token is in a file as well.
-        kind = "env" if token_source.kind == "env" else "file"
+        kind = token_source.kind if token_source.kind in ("env", "keychain") else "file"
         sources["security.auth"] = {"name": "token", "source": kind, "place": token_source.place}
-    values = _redact(effective_values(loaded), [token] if token else [])
+    values = _redact(effective_values(loaded), [token_source.token] if token_source.token else [])
     described = values | {"root": str(loaded.root), "state_dir": str(loaded.state_dir), "secret_sources": sources}
     replace_file(loaded.state_dir / SNAPSHOT_FILE, as_yaml(described).encode("utf-8", "backslashreplace"))
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
-from pathlib import Path
-
 from armarium.capabilities.corpus.commands.options import CommonOptions
 from armarium.capabilities.corpus.commands.settings_loader import check_settings
-from armarium.capabilities.corpus.errors import IndexNotReady, IngestionFailed
-from armarium.capabilities.corpus.index.state import META_FILE, read_status
-from armarium.capabilities.corpus.storage.storage import Storage
+from armarium.capabilities.corpus.index.ownership import require_own_index
+from armarium.capabilities.corpus.index.state import read_status
 from armarium.command_line.output import printable, show, show_json
 
 
 def status(common: CommonOptions) -> None:
     """Show `corpus.json`, and whether a server runs; raises the errors that the next start would raise."""
-    _, state_dir = common.location.resolve()
+    root, state_dir = common.location.resolve()
     check_settings(common.location)
+    # The counters do not show whether the index is this user's, and can be opened.
+    require_own_index(state_dir, root)
     found = read_status(state_dir)
-    _check_store(state_dir / META_FILE)
     if common.as_json:
         show_json(found | {"state_dir": str(state_dir)})
         return
@@ -38,12 +35,3 @@ def status(common: CommonOptions) -> None:
     )
     for warning in found.get("warnings", ()):
         show(f"Warning: {printable(str(warning))}")
-
-
-def _check_store(file: Path) -> None:
-    """Raise if the index cannot be opened, because the counters in `corpus.json` do not show that."""
-    if not file.is_file() or not file.stat().st_size:
-        raise IndexNotReady("there is no index", hint="run: dir2mcp up")
-    # After a crash, SQLite may need to write before it can read.
-    with suppress(IngestionFailed), closing(Storage(file, read_only=True)) as storage:
-        storage.counts()

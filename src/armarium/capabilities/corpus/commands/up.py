@@ -46,11 +46,12 @@ def up(common: CommonOptions, flags: Mapping[str, Any]) -> None:
     tls = _tls(loaded)
     token_source = choose_token_source(loaded, os.environ, chosen_by_flag=flags.get("security.auth.mode") is not None)
     prepare_state(loaded)
-    authenticator = create_authenticator(token_source, os.environ)
+    authenticator = create_authenticator(token_source)
     if readable_by_others(token_source):
         say(f"warning: {token_source.place} is readable by other users; run: chmod 600 {token_source.place}")
     listening = listen(*loaded.listen_address())
-    write_snapshot(loaded, token_source, os.environ.get(token_source.place) if token_source.kind == "env" else None)
+    loaded.report_destinations(quiet=common.quiet)
+    write_snapshot(loaded, token_source)
     report = choose_report(as_json=common.as_json, quiet=common.quiet)
     events = Events()
     # If indexing fails, the server shuts down as with Ctrl-C: calls finish, and the state is saved.

@@ -19,6 +19,12 @@ from armarium.capabilities.corpus.commands.provider_keys import (
 from armarium.capabilities.corpus.commands.secret_store import Secret, SecretSource, SecretStore, keychain_available
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings
 from armarium.capabilities.corpus.commands.settings_loader import LoadedSettings, Location, load
+from armarium.capabilities.corpus.commands.trusted_files import (
+    keys_to_confirm,
+    read_settings_file,
+    remember,
+    settings_to_confirm,
+)
 from armarium.capabilities.corpus.commands.yaml_edit import set_values
 from armarium.command_line.output import say
 from armarium.foundation.errors import ConfigError
@@ -43,7 +49,7 @@ def supply_missing_keys(loaded: LoadedSettings, *, interactive: bool) -> None:
         if not interactive:
             raise MissingKey(name)
         say(f"The settings require {name}, which is not set.")
-        secret = _ask_key(name, loaded.secrets)
+        secret = _ask_key(name, loaded.secrets) if loaded.settings.secrets.provider != "env" else None
         if secret is None:
             raise MissingKey(name)
         loaded.keys.add(secret)
@@ -57,13 +63,16 @@ def write_default_file(location: Location) -> tuple[Path, bool]:
         return file, False
     key = f"\nmistral:\n  api_key: ${{{MISTRAL_KEY}}}\n" if os.environ.get(MISTRAL_KEY) else ""
     _write(file, _DEFAULT_FILE + key)
+    remember(settings_to_confirm(file, read_yaml(file)))
     return file, True
 
 
 def run_wizard(location: Location) -> tuple[Path, bool]:
     """Ask for the settings, and write them to the settings file. Returns it, and whether it was changed."""
     file = location.config_file_to_write()
-    text = _read(file)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if file.exists() and location.config is None:
+        location.require_trust(settings_to_confirm(file, read_settings_file(file, named=False)))
     current = _current_settings(file)
     say(
         f"Settings for {location.directory.absolute()}, stored in {file}.\n"
@@ -75,12 +84,13 @@ def run_wizard(location: Location) -> tuple[Path, bool]:
         changes["mistral.api_key"] = f"${{{MISTRAL_KEY}}}"
     edited = set_values(text or _DEFAULT_FILE, changes)
     _write(file, edited)
+    remember(settings_to_confirm(file, read_yaml(file)))
     # Validates the rest of the file as well.
     loaded = load(location)
     if uses_mistral:
-        _offer_key(MISTRAL_KEY, loaded, file)
+        _offer_key(MISTRAL_KEY, loaded)
     if changes["ingest.audio.mode"] != "off" and changes["stt.provider"] == "elevenlabs":
-        _offer_key(ELEVENLABS_KEY, loaded, file)
+        _offer_key(ELEVENLABS_KEY, loaded)
     return file, edited != text
 
 
@@ -117,36 +127,48 @@ def _ask_extraction(current: Dir2McpSettings) -> dict[str, Any]:
     }
 
 
-def _offer_key(name: str, loaded: LoadedSettings, file: Path) -> None:
+def _offer_key(name: str, loaded: LoadedSettings) -> None:
     found = loaded.secrets.find(name, ask_keychain=True)
     if found is not None:
         say(f"\n{name} is already set (from {found.source}).")
         return
-    say(f"\n{name} is not set. Press Enter to skip it.")
-    secret = _ask_key(name, loaded.secrets)
-    if secret is None or secret.source == "session":
-        return
-    if loaded.settings.secrets.provider not in ("auto", secret.source):
-        # Otherwise the next start would not search the place where the key is stored.
-        _write(file, set_values(_read(file), {"secrets.provider": "auto"}))
+    match loaded.settings.secrets.provider:
+        case "env":
+            say(f"\n{name} is not set, and secrets.provider is env: keys are not stored. {_shell_line(name)}")
+        case "session":
+            say(f"\n{name} is not set, and secrets.provider is session: `dir2mcp up` asks for it at each start.")
+        case _:
+            say(f"\n{name} is not set. Press Enter to skip it.")
+            _ask_key(name, loaded.secrets)
+
+
+def _shell_line(name: str) -> str:
+    return f"Add this line to your shell profile: export {name}=..."
 
 
 def _ask_key(name: str, secrets: SecretStore) -> Secret | None:
-    """Ask for a key without echo, and store it; None if none is entered."""
+    """Ask for a key without echo, and store it where the settings say; None if none is entered."""
     value = ""
     with suppress(EOFError):
         value = getpass.getpass(f"{name} (not shown): ").strip()
     if not value:
         return None
+    provider = secrets.settings.provider
+    source = _ask_storage() if provider == "auto" else provider
+    secret = secrets.store(name, value, source)
+    if source == "file":
+        remember(keys_to_confirm(secrets.file, secrets.file.parent))
+    if source == "env":
+        say(_shell_line(name))
+    return secret
+
+
+def _ask_storage() -> SecretSource:
     options = [option for option in _STORAGE_OPTIONS if option != "keychain" or keychain_available()]
     say("Where should it be stored?")
     for option in options:
         say(f"  {option:<9} {_STORAGE_OPTIONS[option]}")
-    source = cast(SecretSource, _choose("store", options, options[0]))
-    secret = secrets.store(name, value, source)
-    if source == "env":
-        say(f"Add this line to your shell profile: export {name}=...")
-    return secret
+    return cast(SecretSource, _choose("store", options, options[0]))
 
 
 def _choose(question: str, options: Sequence[str], current: str) -> str:
@@ -185,10 +207,6 @@ def _current_settings(file: Path) -> Dir2McpSettings:
     values = read_yaml(file)
     extract_keys(values, {})
     return checked(Dir2McpSettings, expand_variables(values, os.environ), source=str(file))
-
-
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _write(file: Path, text: str) -> None:

@@ -190,7 +190,11 @@ class _Visible:
                 left_out.add(name)
             elif not name.isprintable() and not is_storable(escape_name(name)):
                 self._reject(name, "the name holds control characters")
-            elif name[-1] == ARCHIVE_MARK and _passes_for_archive(entry, entries):
+            elif (
+                name[-1] == ARCHIVE_MARK
+                and not entry.is_file(follow_symlinks=False)
+                and any(other.name == name[:-1] for other in entries)
+            ):
                 self._reject(name, "the path would be that of a member of the archive beside it")
         return [entry for entry in entries if entry.name not in left_out] if left_out else entries
 
@@ -211,10 +215,6 @@ class _Visible:
         self._left_out.add(name)
         if self.discovery.unnameable is not None:
             self.discovery.unnameable(printable(self.shown + name), reason)
-
-
-def _passes_for_archive(entry: os.DirEntry[str], entries: Entries) -> bool:
-    return not entry.is_file(follow_symlinks=False) and any(other.name == entry.name[:-1] for other in entries)
 
 
 def _found(rel_path: str, status: os.stat_result) -> FoundFile:

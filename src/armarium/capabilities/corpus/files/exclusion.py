@@ -15,6 +15,14 @@ from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import ScannerFinding
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
+from armarium.foundation.files.path_rules import (
+    CREDENTIAL_FILES,
+    PathRules,
+    as_directories,
+    fold,
+    name_filter,
+    name_forms,
+)
 
 IGNORED_PATHS: tuple[str, ...] = (".git/", "node_modules/", "dist/", "build/", ".venv/")
 """Excluded by default. The settings can include one again: `!build/`."""
@@ -22,20 +30,14 @@ IGNORED_PATHS: tuple[str, ...] = (".git/", "node_modules/", "dist/", "build/", "
 STATE_PATHS: tuple[str, ...] = (".dir2mcp/", ".armarium/")
 """The state of the server itself: index, token, data of other capabilities. No setting includes them."""
 
-DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
-    # Negated patterns come first, so that they cannot include what later patterns exclude. An example of a .env file
-    # shows only names.
-    "**/.env", "**/.env.*", "**/*.env",
-    "!**/.env.example", "!**/.env.sample", "!**/.env.template", "!**/.env.dist",
-    "!**/example.env", "!**/sample.env", "!**/template.env",
-    "**/.git/**", "**/node_modules/**", "**/.dir2mcp/**",
-    "**/*.pem", "**/*.key", "**/*.p12", "**/*.pfx", "**/*.jks", "**/*.keystore", "**/*.kdbx", "**/*.ppk",
-    "**/id_rsa", "**/id_dsa", "**/id_ecdsa", "**/id_ed25519", "**/.ssh/**", "**/.gnupg/**",
-    "**/.aws/credentials", "**/.netrc", "**/.pgpass", "**/.git-credentials", "**/.htpasswd",
-)  # fmt: skip
-"""Names of files that usually contain credentials. The settings add to them, or include one again: `!**/ca.pem`."""
+_CONTRACT_DIRECTORIES = ("**/.git/**", "**/node_modules/**", "**/.dir2mcp/**")
+_FIRST_NAME = CREDENTIAL_FILES.index("**/*.pem")
 
-_CREDENTIAL_NAMES = frozenset(DEFAULT_PATH_EXCLUDES) - {"**/.git/**", "**/node_modules/**", "**/.dir2mcp/**"}
+DEFAULT_PATH_EXCLUDES: tuple[str, ...] = (
+    *CREDENTIAL_FILES[:_FIRST_NAME], *_CONTRACT_DIRECTORIES, *CREDENTIAL_FILES[_FIRST_NAME:]
+)  # fmt: skip
+"""Names of files that usually contain credentials, and the contract's directories. The settings add to them, or include
+one again: `!**/ca.pem`."""
 
 
 def with_default_excludes(patterns: Sequence[str]) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ class Exclusion:
     ) -> None:
         """`secret_patterns` replace the default rules. Raises `ConfigError` with the name of an invalid pattern."""
         self._digest_key = digest_key
-        lines = _as_directories([*IGNORED_PATHS, *path_excludes, *state_paths])
+        lines = as_directories([*IGNORED_PATHS, *path_excludes, *state_paths])
         try:
             self._paths = IgnoreRules.from_lines(lines)
         except InvalidPattern as error:
@@ -74,11 +76,10 @@ class Exclusion:
             raise ConfigError(
                 f"security.path_excludes has an invalid pattern: {faulty}", hint="patterns are written as in .gitignore"
             ) from error
-        # Names of credential files are matched case-insensitively: SERVER.PEM, Id_Rsa. Negated patterns too.
-        of_credentials = [line for line in path_excludes if line in _CREDENTIAL_NAMES or line.startswith("!")]
-        folded = _as_directories([line.lower() for line in of_credentials])
-        self._folded_paths = IgnoreRules.from_lines(folded)
-        self._may_hide, self._may_hide_folded = _name_filter(lines), _name_filter(folded)
+        # Names of credential files are matched in every spelling: SERVER.PEM, Id_Rsa. Negated patterns too.
+        of_credentials = [line for line in path_excludes if line in CREDENTIAL_FILES or line.startswith("!")]
+        self._credentials = PathRules([*of_credentials, *state_paths])
+        self._may_hide = name_filter(name_forms(lines))
         rules = [_CompiledRule(rule) for rule in named_rules(secret_patterns)]
         self._all = _Gate(rules)
         self._groups = [
@@ -90,21 +91,19 @@ class Exclusion:
 
     def excludes_path(self, rel_path: str, *, is_directory: bool = False) -> bool:
         """Whether the path, relative to the root, or any directory above it is excluded."""
-        folded = rel_path.lower()
         return self._paths.hides(rel_path, is_directory) or (
-            folded != rel_path and self._folded_paths.hides(folded, is_directory)
+            fold(rel_path) != rel_path and self._credentials.match(rel_path, is_directory)
         )
 
     def excludes_entry(self, rel_path: str, is_directory: bool) -> bool:
         """Whether the entry itself is excluded, given that no directory above it is."""
-        folded = rel_path.lower()
         return self._paths.hides_entry(rel_path, is_directory) or (
-            folded != rel_path and self._folded_paths.hides_entry(folded, is_directory)
+            fold(rel_path) != rel_path and self._credentials.match_entry(rel_path, is_directory)
         )
 
     def may_hide_entry(self, name: str) -> bool:
         """False if no pattern can match the name of an entry. Much faster than `excludes_entry`."""
-        return self._may_hide(name) or self._may_hide_folded(name.lower())
+        return self._may_hide(name) or self._credentials.may_match(name)
 
     def secrets_in(self, content: bytes | str) -> list[ScannerFinding]:
         """The first hundred credentials in a file or in text to be shown, by line. Without a key, digests are empty."""
@@ -210,37 +209,3 @@ def _regex(pattern: str, *, capture: bool = True) -> Any:
     options.never_capture = not capture
     options.max_mem = _AUTOMATON_BYTES
     return _engine(pattern.encode("utf-8", "replace"), options)
-
-
-def _as_directories(lines: list[str]) -> list[str]:
-    """`a/**` rewritten as `/a/`, which excludes the same files without checking each of them, unless a later pattern
-    includes something below `a` again."""
-    settled = max((number for number, line in enumerate(lines, 1) if line.startswith("!")), default=0)
-    directories = [(line.removesuffix("/**"), line) for line in lines[settled:]]
-    return lines[:settled] + [
-        line if body == line or body in ("", "**") else f"{body}/" if "/" in body else f"/{body}/"
-        for body, line in directories
-    ]
-
-
-def _name_filter(lines: Sequence[str]) -> Callable[[str], bool]:
-    """A fast test whether any pattern could exclude a name, in a directory that is not excluded. Only the last
-    component of a pattern counts: if it is plain text with at most one star at an end, a comparison is enough."""
-    names: set[str] = set()
-    prefixes: set[str] = set()
-    suffixes: set[str] = set()
-    for line in lines:
-        if not line or line[0] in "#!":
-            continue
-        last = line.removesuffix("/").rpartition("/")[2]
-        text = last.removesuffix("*") if last[:1] != "*" else last[1:]
-        if not text or line != line.strip() or any(char in text for char in "*?[]\\"):
-            return lambda name: True
-        if text == last:
-            names.add(last)
-        elif last[0] == "*":
-            suffixes.add(text)
-        else:
-            prefixes.add(text)
-    starts, ends = tuple(prefixes), tuple(suffixes)
-    return lambda name: name in names or name.endswith(ends) or name.startswith(starts)

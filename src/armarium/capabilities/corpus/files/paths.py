@@ -24,11 +24,8 @@ def is_storable(name: str) -> bool:
 
 def printable(path: str) -> str:
     """A path with all unprintable parts escaped. For display only, not for opening."""
-    text = path.encode("utf-8", "surrogateescape" if _is_from_bytes(path) else "backslashreplace")
+    # Whether all unpaired surrogates stand for bytes that are not UTF-8.
+    is_from_bytes = all(char < "\ud800" or char > "\udfff" or "\udc80" <= char <= "\udcff" for char in path)
+    text = path.encode("utf-8", "surrogateescape" if is_from_bytes else "backslashreplace")
     readable = text.decode("utf-8", "backslashreplace")
     return "".join(char if is_storable(char) else char.encode("unicode_escape").decode() for char in readable)
-
-
-def _is_from_bytes(path: str) -> bool:
-    """Whether all unpaired surrogates stand for bytes that are not UTF-8."""
-    return all(char < "\ud800" or char > "\udfff" or "\udc80" <= char <= "\udcff" for char in path)

@@ -14,10 +14,10 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from armarium.capabilities.corpus.errors import CorpusError
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -136,7 +136,9 @@ class LexicalSealer:
             identity = self._meta_identity()
             try:
                 meta = (self._directory / _META).read_bytes()
-                names = list(_segment_files(self._directory, json.loads(meta)))
+                # The files that the library's own list of segments names.
+                segments = {str(segment["segment_id"]).replace("-", "") for segment in json.loads(meta)["segments"]}
+                names = [name for name in os.listdir(self._directory) if name.partition(".")[0] in segments]
             except (OSError, ValueError, KeyError, TypeError):
                 return None
             # Files are written once and never changed, so each is read only once.
@@ -166,11 +168,3 @@ class LexicalSealer:
                     # The next commit raises the same error. Until then the lexical index counts as unsealed.
                     self._look_until = 0.0
                     _log.warning("the checksums of the lexical index cannot be recorded", extra={"reason": str(error)})
-
-
-def _segment_files(directory: Path, meta: dict[str, Any]) -> Iterator[str]:
-    """The names of the files in the library's own list of segments."""
-    segments = {str(segment["segment_id"]).replace("-", "") for segment in meta["segments"]}
-    for name in os.listdir(directory):
-        if name.partition(".")[0] in segments:
-            yield name

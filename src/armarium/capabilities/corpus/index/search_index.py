@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from armarium.capabilities.corpus.health import Health
@@ -16,33 +17,31 @@ from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.retrieval.chunks import IndexKind
 
 
+@dataclass(eq=False)
 class SearchIndex:
     """Catalogue, lexical index and vector indexes. All of it is derived from the storage and can be rebuilt."""
 
-    def __init__(
-        self,
-        state_dir: Path,
-        storage: Storage,
-        dimensions: Mapping[IndexKind, int | None],
-        *,
-        writing: bool = True,
-        health: Health | None = None,
-    ) -> None:
-        """`writing` is true in the one process that holds the lock. Other processes do not change the files."""
-        self._storage = storage
-        self._writing = writing
-        health = health or Health()
+    state_dir: Path
+    storage: Storage
+    dimensions: Mapping[IndexKind, int | None]
+    _: KW_ONLY
+    writing: bool = True
+    """Whether this is the one process that holds the lock. Other processes do not change the files."""
+    health: Health = field(default_factory=Health)
+
+    def __post_init__(self) -> None:
+        stored, writing = (self.state_dir, self.storage), self.writing
         self.catalogue = Catalogue()
-        self.lexical = StoredLexicalIndex(state_dir, storage, health, writing=writing)
-        self.vectors = StoredVectorIndexes(state_dir, storage, dimensions, health, writing=writing)
+        self.lexical = StoredLexicalIndex(*stored, self.health, writing=writing)
+        self.vectors = StoredVectorIndexes(*stored, self.dimensions, self.health, writing=writing)
 
     def load(self, models: Mapping[IndexKind, str]) -> None:
         """Bring everything up to date with the storage."""
         with ThreadPoolExecutor(1, "corpus-vectors") as thread:
             # Verifying large files takes about as long as reading the lists of documents and chunks.
             vectors = thread.submit(self.vectors.read_files)
-            self.catalogue.load(*self._storage.contents())
-            if self._writing:
+            self.catalogue.load(*self.storage.contents())
+            if self.writing:
                 self.lexical.catch_up()
             self.vectors.catch_up(vectors.result(), models)
 
@@ -88,7 +87,7 @@ class SearchIndex:
 
     def wipe(self) -> None:
         """Remove deleted chunks from disk completely, because policy excludes some of them."""
-        wiped = self._storage.wipe()
+        wiped = self.storage.wipe()
         self.lexical.rebuild()
         if wiped:
-            self._storage.note_wiped()
+            self.storage.note_wiped()

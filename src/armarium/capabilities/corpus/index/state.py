@@ -27,7 +27,6 @@ META_FILE = "meta.sqlite"
 SUMMARY_FILE = "corpus.json"
 LOCK_FILE = "locks/index.lock"
 
-_PRIVATE = 0o700
 _WAIT_S = 0.5
 
 
@@ -52,20 +51,6 @@ def state_paths(root: Path, state_dir: Path, private_paths: Iterable[Path] = ())
     return (*everywhere, *(line for line in dict.fromkeys(here) if not hidden_already.hides(line[1:], True)))
 
 
-def prepare_directory(state_dir: Path) -> None:
-    """Create the state directory, accessible only to this user."""
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
-        (state_dir / LOCK_FILE).parent.mkdir(exist_ok=True, mode=_PRIVATE)
-        # The index should not be committed together with the directory.
-        if not (state_dir / ".gitignore").exists():
-            (state_dir / ".gitignore").write_text("*\n")
-    except OSError as error:
-        raise StoreCorrupt(
-            f"cannot write the state directory: {error.strerror}", hint="choose another one with --state-dir"
-        ) from error
-
-
 def may_write(state_dir: Path) -> bool:
     """Whether the state can be written, according to permissions and file system."""
     places = (state_dir, state_dir / META_FILE, state_dir / LOCK_FILE)
@@ -77,7 +62,7 @@ class IndexLock(AbstractContextManager["IndexLock"]):
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / LOCK_FILE
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -102,7 +87,9 @@ class IndexLock(AbstractContextManager["IndexLock"]):
     def try_acquire(self) -> bool:
         """Acquire the lock unless another process holds it."""
         try:
-            file = open(self._path, "a")  # noqa: SIM115 open for as long as the lock is held
+            # Neither follows a link nor waits for a reader of a pipe.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.fdopen(os.open(self._path, flags, 0o600), "ab")
         except OSError as error:
             raise unwritable_error(error.strerror or "the lock cannot be taken") from error
         try:
@@ -126,12 +113,13 @@ class IndexLock(AbstractContextManager["IndexLock"]):
 def is_being_indexed(state_dir: Path) -> bool:
     """Whether another process holds the lock."""
     try:
-        with open(state_dir / LOCK_FILE) as file:
+        with open_regular(state_dir / LOCK_FILE) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        # Without a number, it is not a file.
+        return error.errno is not None
     return False
 
 

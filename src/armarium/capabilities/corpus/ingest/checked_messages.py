@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar, get_args
 
@@ -100,7 +100,11 @@ class ExpectedOutcomes:
         rel_path, size_bytes, mtime_ns, container = self.rel_path, self.size_bytes, self.mtime_ns, None
         if member is not None:
             path, size_bytes, mtime_ns = _list(member, 3)
-            rel_path, container = self._member_path(path), self.rel_path
+            (path,) = _strings([path], 1)
+            _require(len(path.encode()) <= _LONGEST_PATH_BYTES and is_storable(path))
+            _require(not {"", ".", ".."}.intersection(path.split("/")) and path not in self._members)
+            self._members.add(path)
+            rel_path, container = f"{self.rel_path}{MEMBER_MARK}{path}", self.rel_path
             _require(_is_count(size_bytes) and _is_count(mtime_ns))
         _require(content_hash == "" or _fits(_HASH, content_hash))
         _require(error is None if status == "ok" else _fits(_ERROR, error))
@@ -125,13 +129,6 @@ class ExpectedOutcomes:
             raise InvalidMessage from too_large
         return prepared
 
-    def _member_path(self, path: object) -> str:
-        (path,) = _strings([path], 1)
-        _require(len(path.encode()) <= _LONGEST_PATH_BYTES and is_storable(path))
-        _require(not {"", ".", ".."}.intersection(path.split("/")) and path not in self._members)
-        self._members.add(path)
-        return f"{self.rel_path}{MEMBER_MARK}{path}"
-
 
 def _representation(fields: object, most_lines: int) -> Representation:
     rep_type, rep_hash, form, title, page_starts, content, columns = _list(fields, 7)
@@ -141,7 +138,8 @@ def _representation(fields: object, most_lines: int) -> Representation:
     meta: dict[str, Any] = {"format": form, "title": title}
     pages = 0
     if page_starts is not None:
-        _require(content is not None and _is_rising(_numbers(page_starts), len(content)))
+        places = _numbers(page_starts)
+        _require(content is not None and places[:1] == [0] and sorted(places) == places and places[-1] <= len(content))
         meta["page_starts"] = page_starts
         pages = len(page_starts)
     chunks = _chunks(columns, pages, max(most_lines, len(content or "") + 1))
@@ -203,10 +201,8 @@ def _distinct(values: Iterable[Any]) -> set[Any]:
 
 
 def _one_of(values: tuple[Value, ...], value: Any) -> Value:
-    for known in values:
-        if value == known:
-            return known
-    raise InvalidMessage
+    _require(value in values)
+    return value
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> TypeGuard[str]:
@@ -215,11 +211,6 @@ def _fits(pattern: re.Pattern[str], value: object) -> TypeGuard[str]:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= _LARGEST_NUMBER
-
-
-def _is_rising(numbers: list[int], most: int) -> bool:
-    rises: Callable[[int, int], bool] = int.__le__
-    return bool(numbers) and numbers[0] == 0 and numbers[-1] <= most and all(map(rises, numbers, numbers[1:]))
 
 
 def _holds_nul(message: Any) -> bool:

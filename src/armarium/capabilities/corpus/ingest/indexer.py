@@ -80,6 +80,14 @@ class Indexer:
         """Queue a refresh of files or directories that appeared, changed or vanished. Paths are file system names."""
         self._take_on(partial(self._refresh, rel_paths))
 
+    def prepare_again(self, rel_path: str | None) -> None:
+        """Queue files to be prepared again although they have not changed: a file, a directory, or all (None). The
+        path is a file system name."""
+        if rel_path is None:
+            self._take_on(partial(self._scan, "full", again=True))
+        else:
+            self._take_on(partial(self._refresh, [rel_path], again=True))
+
     def repair(self, rel_paths: Collection[str]) -> None:
         """Queue the repair of documents whose stored rows are damaged."""
         self._take_on(partial(self._repair, rel_paths))
@@ -127,11 +135,11 @@ class Indexer:
         _log.error("indexing stopped", extra={"code": reason.code, "reason": reason.message})
         self.progress.publish(IndexingFailed(reason.code, reason.message))
 
-    def _scan(self, mode: Mode = "incremental") -> None:
+    def _scan(self, mode: Mode = "incremental", *, again: bool = False) -> None:
         self.progress.begin(mode)
         self._check_root()
         known = self.storage.documents.known()
-        again = self.storage.notes.get(_PREPARED_AS) != self.prepared_as
+        again = again or self.storage.notes.get(_PREPARED_AS) != self.prepared_as
         if again and not known:
             # Everything recorded from here on is prepared this way, even if this scan does not finish.
             self.storage.notes.put(_PREPARED_AS, self.prepared_as)
@@ -197,10 +205,10 @@ class Indexer:
         self.progress.count(scanned=1, skipped=1)
         self.progress.publish(FileFailed(shown_path, "INVALID_FIELD", reason))
 
-    def _refresh(self, rel_paths: Collection[str]) -> None:
+    def _refresh(self, rel_paths: Collection[str], *, again: bool = False) -> None:
         is_too_much = len(rel_paths) > _PATHS_BEFORE_A_SCAN or self.rules.follow_symlinks
         if is_too_much or any(path.endswith(GITIGNORE) for path in rel_paths):
-            self._scan()
+            self._scan(again=again)
             return
         self._check_root()
         recorder = self._recorder()
@@ -209,7 +217,7 @@ class Indexer:
             there: set[str] = set()
             for each in rediscover(self.root, self.rules, rel_path, self._cancellation):
                 there.add(each.rel_path)
-                before = self.storage.documents.known_at(each.rel_path)
+                before = None if again else self.storage.documents.known_at(each.rel_path)
                 if before is None or (before.size_bytes, before.mtime_ns) != (each.size_bytes, each.mtime_ns):
                     wanted[each.rel_path] = _wanted(each, before)
             shown = escape_name(rel_path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, Forbidden
-from armarium.capabilities.corpus.events import FileFailed
+from armarium.capabilities.corpus.events import DocumentChanged, FileFailed
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
@@ -87,6 +87,8 @@ class Recorder:
             if gone is not None and forbidden:
                 self._note_forbidden()
         self._drop(gone)
+        if gone is not None:
+            self._report_change(DocumentChanged(rel_path, "removed"))
         if gone is not None and had_secrets and not forbidden:
             self._report_secrets(rel_path)
 
@@ -98,6 +100,10 @@ class Recorder:
     def _report_secrets(self, rel_path: str, secrets: Iterable[ScannerFinding] = ()) -> None:
         host_path = f"{self.root_path}/{unescape_name(rel_path)}"
         self.progress.publish(FileScanned(_SECRET_SCANNER, host_path, tuple(secrets)))
+
+    def _report_change(self, event: DocumentChanged) -> None:
+        if self.known is None:
+            self.progress.publish(event)
 
     def _drop(self, gone: Recorded | None) -> None:
         if gone is not None:
@@ -139,13 +145,16 @@ class Recorder:
         for outcome, recorded in done:
             if isinstance(outcome, Prepared) and recorded is not None:
                 self.index.put(outcome, recorded)
+                self._report_change(DocumentChanged(outcome.rel_path, "indexed"))
                 if outcome.secrets and not outcome.container:
                     self._report_secrets(outcome.rel_path, outcome.secrets)
         self._is_uncommitted = True
         self._commit_if_due()
         for archive in outcomes:
             if isinstance(archive, Prepared) and archive.doc_type == "archive" and not archive.container:
-                self._delete_former_members(archive.rel_path)
+                still = self._members.pop(archive.rel_path, set())
+                for former in sorted(set(self.storage.documents.paths_below(archive.rel_path)) - still):
+                    self.delete(former)
 
     def _commit_if_due(self) -> None:
         if self._is_uncommitted and time.monotonic() - self._committed_at >= self._commit_every_s:
@@ -202,9 +211,3 @@ class Recorder:
             and bool(known.forbidden)
             and (known.size_bytes, known.mtime_ns) == (prepared.size_bytes, prepared.mtime_ns)
         )
-
-    def _delete_former_members(self, archive: str) -> None:
-        still = self._members.pop(archive, set())
-        for rel_path in self.storage.documents.paths_below(archive):
-            if rel_path not in still:
-                self.delete(rel_path)

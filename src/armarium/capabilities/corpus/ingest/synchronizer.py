@@ -102,6 +102,10 @@ class Synchronizer:
                 if not self._damage.done():
                     await run_sync(self._write_summary, True)
 
+    def index_again(self, rel_path: str | None) -> None:
+        """Queue a file, a directory or everything (None) to be indexed again. The path is a file system name."""
+        self._indexer.prepare_again(rel_path)
+
     # Damage
 
     def _found_damage(self, error: StoreCorrupt | DamagedIndex) -> None:

@@ -1,4 +1,5 @@
-"""The worker process: receives open files on standard input, prepares them, and writes outcomes to standard output.
+"""The worker process: receives open files on standard input, prepares them, and writes outcomes to standard output. It
+also answers requests about one page of a file.
 
 A hostile file that takes over this process can reach only what it holds: the files it received, the code it runs, and
 its output pipe.
@@ -10,7 +11,7 @@ import os
 import socket
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import LENGTH, decode_frame, encode_frame, encode_outcome
@@ -40,13 +41,21 @@ def main() -> None:
     start, _ = _receive(requests)
     limit_resources(start["memory_bytes"], _OPEN_FILES)
     isolation = isolate_process(python_code_paths()) if start["isolated"] else Isolation(0, seccomp=False)
-    preparation = Preparation(Instructions.from_json(start["instructions"]))
+    instructions = Instructions.from_json(start["instructions"])
+    preparation = Preparation(instructions)
     # After this message, every failure is the fault of a file.
     sink.write(encode_frame(asdict(isolation)))
     sink.flush()
     while True:
         fields, fd = _receive(requests)
         try:
+            if isinstance(fields, dict):
+                # Imported only by workers that are asked for pages.
+                from armarium.capabilities.corpus.ingest.page_tasks import page_answer
+
+                sink.write(encode_frame(page_answer(fd, cast("dict[str, Any]", fields), instructions.most_bytes)))
+                sink.flush()
+                continue
             for outcome in preparation.prepare(fd, PrepareRequest(*fields)):
                 sink.write(encode_outcome(outcome))
             sink.flush()

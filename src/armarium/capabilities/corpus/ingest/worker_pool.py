@@ -8,7 +8,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 
 from armarium.capabilities.corpus.errors import ExtractFailed
@@ -59,26 +59,22 @@ class _Job:
     """Whether the file was moved to another worker because this one is slow. Its outcomes are dropped here."""
 
 
+@dataclass(eq=False)
 class WorkerPool:
     """Worker processes that start when there is work and end after a while without."""
 
-    def __init__(
-        self,
-        root: ConfinedRoot,
-        setup: WorkerSetup,
-        *,
-        size: int,
-        at_once: int = 1,
-        time_limits: TimeLimits | None = None,
-        idle_s: float = _IDLE_S,
-    ) -> None:
-        """At most `at_once` workers are busy, not counting those that are busy with a slow file. There are at most
-        `size` workers. A worker without work ends after `idle_s`."""
-        self._root = root
-        self._setup = setup
-        self._at_once = at_once
-        self._time_limits = time_limits or TimeLimits()
-        self._idle_s = idle_s
+    root: ConfinedRoot
+    setup: WorkerSetup
+    _: KW_ONLY
+    size: int
+    """The largest number of workers."""
+    at_once: int = 1
+    """The largest number of busy workers, not counting those that are busy with a slow file."""
+    time_limits: TimeLimits = field(default_factory=TimeLimits)
+    idle_s: float = _IDLE_S
+    """When a worker without work ends."""
+
+    def __post_init__(self) -> None:
         self._jobs: deque[_Job] = deque()
         self._busy = 0
         self._lock = threading.Lock()
@@ -94,7 +90,8 @@ class WorkerPool:
         """In a row. A broken installation must not be reported as an error of every file."""
         self._isolation_logged = False
         self._threads = [
-            threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True) for number in range(size)
+            threading.Thread(target=self._serve, name=f"corpus-prepare-{number}", daemon=True)
+            for number in range(self.size)
         ]
         for thread in self._threads:
             thread.start()
@@ -110,7 +107,7 @@ class WorkerPool:
         exhausted = False
         try:
             while not self._closed.is_set():
-                while not exhausted and under_way <= (self._at_once * _BATCHES_AHEAD - 1) * _BATCH:
+                while not exhausted and under_way <= (self.at_once * _BATCHES_AHEAD - 1) * _BATCH:
                     batch = [_Job(each, run) for each in islice(coming, _BATCH)]
                     exhausted = not batch
                     under_way += len(batch)
@@ -189,7 +186,7 @@ class WorkerPool:
             self._ready += has_process
             self._work.wait_for(
                 lambda: self._closed.is_set() or self._has_work(0 if has_process else self._ready),
-                self._idle_s if has_process else None,
+                self.idle_s if has_process else None,
             )
             self._ready -= has_process
             if self._closed.is_set():
@@ -202,7 +199,7 @@ class WorkerPool:
             return batch
 
     def _has_work(self, for_others: int = 0) -> bool:
-        return bool(self._jobs) and self._busy + for_others < self._at_once
+        return bool(self._jobs) and self._busy + for_others < self.at_once
 
     def _prepare(self, process: WorkerProcess | None, waiting: deque[_Job]) -> tuple[WorkerProcess | None, bool]:
         """Prepare the files in order. Returns the process for the next batch, and whether it still counts as busy."""
@@ -225,7 +222,7 @@ class WorkerPool:
                 while waiting:
                     job = waiting[0]
                     assert job.expected is not None
-                    for outcome, size_bytes in process.outcomes(job.expected, self._time_limits, release):
+                    for outcome, size_bytes in process.outcomes(job.expected, self.time_limits, release):
                         self._tell(job, outcome, size_bytes)
                     waiting.popleft()
                 self._failed_starts = 0
@@ -249,9 +246,9 @@ class WorkerPool:
                 return process
             except WorkerLost:
                 self._end(process)
-        process = WorkerProcess(self._setup)
+        process = WorkerProcess(self.setup)
         self._processes.add(process)
-        if self._setup.isolation != "off" and not process.isolation.is_complete and not self._isolation_logged:
+        if self.setup.isolation != "off" and not process.isolation.is_complete and not self._isolation_logged:
             self._isolation_logged = True
             _log.warning("parser workers are not fully isolated", extra={"missing": process.isolation.missing})
         try:
@@ -268,7 +265,7 @@ class WorkerPool:
         for job in list(waiting):
             wanted = job.wanted
             try:
-                with self._root.opened_regular(unescape_name(wanted.rel_path)) as (fd, status):
+                with self.root.opened_regular(unescape_name(wanted.rel_path)) as (fd, status):
                     found = wanted._replace(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
                     process.hand_over(found, fd)
             except (OSError, FileError, NotAnEscape) as error:
@@ -280,7 +277,7 @@ class WorkerPool:
                     self._tell(job, Vanished(wanted.rel_path))
                 self._tell(job, Finished(wanted.rel_path))
                 continue
-            instructions = self._setup.instructions
+            instructions = self.setup.instructions
             budget = TextBudget(found.size_bytes, instructions.chunk_limits.max_chars)
             job.expected = ExpectedOutcomes(
                 found.rel_path, found.size_bytes, found.mtime_ns, budget, most_lines=instructions.most_bytes + 1

@@ -31,6 +31,7 @@ _LEAST_MEMORY_BYTES = 512 * 1024**2
 _BASE_MEMORY_BYTES = 768 * 1024**2
 _MEMORY_PER_FILE_BYTE = 16
 """Measured: 10 for text, and 11 for each byte of XML that a zipped document unpacks to."""
+IsolationMode = Literal["auto", "required", "off"]
 _KEPT_VARIABLES = ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONNOUSERSITE")
 _KEPT_PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH")
 """Search paths of Python and its libraries. Relative entries are dropped: they depend on the current directory."""
@@ -64,7 +65,7 @@ class WorkerSetup:
 
     instructions: Instructions
     memory_bytes: int
-    isolation: Literal["auto", "required", "off"] = "auto"
+    isolation: IsolationMode = "auto"
     """`required`: a worker that is not completely isolated must not receive any file."""
 
 
@@ -154,9 +155,23 @@ class WorkerProcess:
                 raise WorkerLost("the extractor sent an invalid message") from error
             paused_at = time.monotonic()
             yield outcome, len(body)
-            watch.forgive(time.monotonic() - paused_at)
+            # Time that the server itself spent does not count.
+            watch.began_at += time.monotonic() - paused_at
             if isinstance(outcome, Finished):
                 return
+
+    def answer(
+        self, request: dict[str, Any], fd: int, time_limits: TimeLimits, size_bytes: int, max_answer_bytes: int
+    ) -> Any:
+        """The answer to a request about an open file, not validated. Nothing else may be in the queue. Raises
+        `WorkerLost` when the process ends, a deadline passes, or the answer is not JSON."""
+        self._send(request, fd)
+        most_cpu_s = time_limits.cpu_s + time_limits.cpu_s_per_megabyte * size_bytes / _MEGABYTE
+        watch = _Watch(self._cpu_s, time_limits, most_cpu_s, None)
+        try:
+            return decode_frame(read_frame(lambda size: self._read(size, watch.check), max_answer_bytes))
+        except InvalidMessage as error:
+            raise WorkerLost("the extractor sent an invalid message") from error
 
     def interrupt(self) -> None:
         """Kill the process from a thread other than the one that reads from it."""
@@ -216,10 +231,6 @@ class _Watch:
 
     def __post_init__(self) -> None:
         self.began_cpu_s = self.cpu_s()
-
-    def forgive(self, seconds: float) -> None:
-        """Deduct time that the server itself spent."""
-        self.began_at += seconds
 
     def check(self) -> None:
         """Call `on_slow` once if the file is slow. Raises `WorkerLost` when a limit is exceeded."""

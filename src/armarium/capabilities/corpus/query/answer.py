@@ -38,6 +38,8 @@ class Answer:
 
     text: str
     cited: Sequence[StoredChunk]
+    model: str | None = None
+    """The chat model that wrote it; None if it consists of sentences found."""
 
 
 async def generate_answer(
@@ -68,7 +70,7 @@ async def generate_answer(
         async for piece in stream:
             say(citations.take(piece))
     say(citations.end())
-    return Answer("".join(pieces).strip(), list(citations.cited.values()))
+    return Answer("".join(pieces).strip(), list(citations.cited.values()), chat.model)
 
 
 def _context(chunks: Sequence[StoredChunk], max_chars: int) -> tuple[str, list[StoredChunk]]:

@@ -21,11 +21,10 @@ from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder, Reranker
 from armarium.retrieval.chunks import IndexKind
-from armarium.retrieval.search.duplicates import distinct
+from armarium.retrieval.search.fusion import FoundBy, FusedRanking, Ranking
+from armarium.retrieval.search.hit_order import distinct, reorder
 from armarium.retrieval.search.hybrid import EmbeddedQuery, SearchFilter, embed_query, hybrid_search, lexical_search
 from armarium.retrieval.search.index_choice import IndexChoice, indexes_for
-from armarium.retrieval.search.ranking import Ranking
-from armarium.retrieval.search.rerank import reorder
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +46,8 @@ class Filters:
     path_prefix: str | None = None
     file_glob: str | None = None
     doc_types: Sequence[str] = ()
+    modified_ns: tuple[int, int] | None = None
+    """The first and the last modification time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class SearchHit:
     chunk: StoredChunk
     score: float
     snippet: str
+    found_by: FoundBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ class Searcher:
         reranker = self.resources.models.reranker
         if reranker is None:
             return SearchResults(k, used, await run_sync(self._hits, asked, only, worded, k), lexical_only)
-        found = await run_sync(lambda: self._read(self._ranking(asked, only, worded), _READ))
-        found = await self._rerank(reranker, query, found)
-        return SearchResults(k, used, _best_of(query, found, k), lexical_only)
+        ranking = await run_sync(self._ranking, asked, only, worded)
+        found = await self._rerank(reranker, query, await run_sync(self._read, ranking, _READ))
+        return SearchResults(k, used, _best_of(query, ranking, found, k), lexical_only)
 
     def _lexical_results(
         self, query: str, choice: IndexChoice, filters: Filters
@@ -114,6 +116,9 @@ class Searcher:
             documents = self.index.catalogue.documents(filters.path_prefix, filters.file_glob, filters.doc_types)
         except InvalidPattern as error:
             raise InvalidField(error.message, hint=error.hint) from error
+        if filters.modified_ns is not None:
+            dated = self.resources.storage.documents.modified_between(*filters.modified_ns)
+            documents = dated if documents is None else documents & dated
         if documents is None:
             return None
         return SearchFilter(documents, self.index.catalogue.chunks_of(documents))
@@ -141,12 +146,12 @@ class Searcher:
         """The best chunks without duplicates. More are read only if there are many duplicates."""
         ranking = self._ranking(asked, only, worded)
         for most in (k + k // 2 + 5, _READ):
-            hits = _best_of(asked.text, self._read(ranking, most), k)
+            hits = _best_of(asked.text, ranking, self._read(ranking, most), k)
             if len(hits) == k or len(ranking) <= most:
                 break
         return hits
 
-    def _ranking(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind) -> Ranking:
+    def _ranking(self, asked: EmbeddedQuery, only: SearchFilter | None, worded: _RankingByKind) -> FusedRanking:
         return hybrid_search(
             self.index.lexical.index,
             self.index.vectors.by_kind,
@@ -193,24 +198,25 @@ class Readiness:
         return self._newest.done() and self._newest.exception() is None
 
     def use(self, searcher: Searcher) -> None:
-        self._undecided().set_result(searcher)
-
-    def hold_back(self) -> None:
-        """Make searches wait: the current index must not be used any longer."""
-        self._undecided()
+        self.hold_back().set_result(searcher)
 
     def fail(self, error: CorpusError) -> None:
-        newest = self._undecided()
+        newest = self.hold_back()
         newest.set_exception(error)
         newest.exception()  # retrieved here, because it is not an error if no search ever asks for it
 
-    def _undecided(self) -> asyncio.Future[Searcher]:
+    def hold_back(self) -> asyncio.Future[Searcher]:
+        """Make searches wait for the returned future: the current index must not be used any longer."""
         if self._newest.done():
             self._newest = self._loop.create_future()
         return self._newest
 
 
-def _best_of(query: str, found: Sequence[_Scored], k: int) -> list[SearchHit]:
+def _best_of(query: str, ranking: FusedRanking, found: Sequence[_Scored], k: int) -> list[SearchHit]:
     """The first `k` chunks that are not near-duplicates of an earlier one."""
     best = [found[place] for place in distinct([chunk.text for chunk, _ in found], k)]
-    return [SearchHit(chunk, score, snippet(query, chunk.text)) for chunk, score in best]
+    found_by = ranking.found_by([chunk.chunk_id for chunk, _ in best])
+    return [
+        SearchHit(chunk, score, snippet(query, chunk.text), by)
+        for (chunk, score), by in zip(best, found_by, strict=True)
+    ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from armarium.capabilities.corpus.errors import (
@@ -21,6 +24,7 @@ from armarium.capabilities.corpus.files.discover import git_hides
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.query.snippets import shown_part
+from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.confine import ConfinedRoot, normalise
 from armarium.foundation.files.errors import FileError, IsADirectory, PathEscapesRoot
@@ -61,6 +65,17 @@ class OpenedSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class PdfFile:
+    """An open PDF, or an open archive and the path of a PDF in it."""
+
+    rel_path: str
+    fd: int
+    size_bytes: int
+    mtime_ns: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class SliceReader:
     """Reads slices of the documents of one corpus."""
 
@@ -73,7 +88,7 @@ class SliceReader:
 
     def read(self, rel_path: str, wanted: Slice, max_chars: int) -> OpenedSlice:
         """Read a slice. Raises if there is none, or if it may not be shown."""
-        located = self._allowed(rel_path)
+        located = self.located(rel_path)
         path = escape_name(located)
         wanted = self._around_chunk(path, wanted)
         if wanted.page is None and (wanted.start_ms is not None or wanted.end_ms is not None):
@@ -100,11 +115,7 @@ class SliceReader:
         """The slice with the position of the chunk it names."""
         if wanted.chunk_id is None:
             return wanted
-        chunk = self.storage.chunks.by_id([wanted.chunk_id]).get(wanted.chunk_id)
-        if chunk is None or chunk.rel_path != path:
-            raise InvalidField(
-                f"{path} has no chunk {wanted.chunk_id}", hint="search again; the file may have changed since"
-            )
+        chunk = self.chunk_of(path, wanted.chunk_id)
         wanted = replace(wanted, beginning_with=chunk.text)
         if wanted.start_line is not None or wanted.end_line is not None or wanted.page is not None:
             return wanted
@@ -116,7 +127,14 @@ class SliceReader:
             case _:
                 return wanted
 
-    def _allowed(self, rel_path: str) -> str:
+    def chunk_of(self, path: str, chunk_id: int) -> StoredChunk:
+        """A chunk of this document."""
+        chunk = self.storage.chunks.by_id([chunk_id]).get(chunk_id)
+        if chunk is None or chunk.rel_path != path:
+            raise InvalidField(f"{path} has no chunk {chunk_id}", hint="search again; the file may have changed since")
+        return chunk
+
+    def located(self, rel_path: str) -> str:
         """The file system name of the document. Raises if it may not be shown."""
         inside = rel_path.partition(MEMBER_MARK)[2]
         if rel_path.startswith("/") or ".." in inside.split("/"):
@@ -138,25 +156,13 @@ class SliceReader:
         return self.gitignore and git_hides(self.root, path)
 
     def _read_file(self, path: str) -> tuple[DocumentFormat, bytes]:
-        shown = escape_name(path)
-        try:
-            with self.root.opened_regular(path) as (fd, status), open(fd, "rb", closefd=False) as file:
-                located = self.root.locate(fd)
-                if located != path:
-                    self._check_link(path, located)
-                head = file.read(HEAD_BYTES)
-                found = classify(path, head)
-                if found.doc_type in _OWN_LINES and status.st_size > self.max_bytes:
-                    raise FileTooLarge(f"{shown} is too large to be shown", hint="ingest.max_file_mb sets the limit")
-                return found, head + file.read() if found.doc_type in _OWN_LINES else head
-        except PathEscapesRoot as error:
-            raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
-        except IsADirectory as error:
-            raise FileNotFound(f"{shown or '.'} is a directory", hint="list_files shows what is in it") from error
-        except CorpusError:
-            raise
-        except (FileError, OSError) as error:
-            raise FileNotFound(f"{shown} not found", hint="list_files shows the documents") from error
+        with self._opened(path) as (fd, status), open(fd, "rb", closefd=False) as file:
+            head = file.read(HEAD_BYTES)
+            found = classify(path, head)
+            if found.doc_type in _OWN_LINES and status.st_size > self.max_bytes:
+                shown = escape_name(path)
+                raise FileTooLarge(f"{shown} is too large to be shown", hint="ingest.max_file_mb sets the limit")
+            return found, head + file.read() if found.doc_type in _OWN_LINES else head
 
     def _check_link(self, path: str, located: str) -> None:
         """A link must not show under another name what is hidden under its own."""
@@ -182,6 +188,43 @@ class SliceReader:
                 raise DocTypeUnsupported(f"{path} has no pages", hint="ask for lines instead")
             return _page(path, doc_type, text, starts, wanted, max_chars)
         return _lines(path, doc_type, text, wanted, max_chars)
+
+    @contextmanager
+    def opened_pdf(self, rel_path: str) -> Generator[PdfFile]:
+        """An indexed PDF as it was indexed. Raises if it may not be shown, or if it has changed since."""
+        located = self.located(rel_path)
+        path = escape_name(located)
+        state, stored = self.storage.documents.state(path), self.storage.documents.text(path)
+        if state is None or stored is None:
+            raise _why_there_is_no_text(path, state, None, Slice(page=1))
+        if state[0] != "pdf":
+            raise DocTypeUnsupported(f"{path} is not a PDF", hint="pages of other documents have no picture")
+        self._refuse_secrets(path, stored[0])
+        file, mark, member = located.partition(MEMBER_MARK)
+        with self._opened(file) as (fd, status):
+            known = self.storage.documents.seen(escape_name(file))
+            if known != (status.st_size, status.st_mtime_ns):
+                raise IndexNotReady(f"{path} changed since it was indexed", hint="try again in a moment")
+            yield PdfFile(path, fd, status.st_size, status.st_mtime_ns, member if mark else "")
+
+    @contextmanager
+    def _opened(self, path: str) -> Generator[tuple[int, os.stat_result]]:
+        """An open file that may be shown under this path."""
+        shown = escape_name(path)
+        try:
+            with self.root.opened_regular(path) as (fd, status):
+                located = self.root.locate(fd)
+                if located != path:
+                    self._check_link(path, located)
+                yield fd, status
+        except PathEscapesRoot as error:
+            raise PathOutsideRoot("the path leads outside the indexed directory", private=error.private) from error
+        except IsADirectory as error:
+            raise FileNotFound(f"{shown or '.'} is a directory", hint="list_files shows what is in it") from error
+        except CorpusError:
+            raise
+        except (FileError, OSError) as error:
+            raise FileNotFound(f"{shown} not found", hint="list_files shows the documents") from error
 
     def _refuse_secrets(self, path: str, text: str) -> None:
         secrets = self.exclusion.secrets_in(text)

@@ -1,4 +1,4 @@
-"""`meta.sqlite` itself: its connections, its transactions, and the format it is in."""
+"""The database `meta.sqlite`: its connections, its transactions and its format version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from armarium.foundation.sqlite import (
 )
 
 FORMAT_VERSION = "2"
-"""Of everything in the state directory. An older number is brought to this one, a newer one cannot be read."""
+"""The format of everything in the state directory. An older one is migrated, a newer one cannot be read."""
 SQL = "armarium.capabilities.corpus.storage.sql"
 """The package with the statements, which are run by their names."""
 
@@ -50,10 +50,10 @@ _sql = queries(SQL)
 
 
 class Database:
-    """Any number of readers, one writer at a time, each change whole or not at all."""
+    """Any number of readers and one writer at a time. Changes are atomic."""
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        """`read_only` leaves file and directory as they are, and works where nothing may be written."""
+        """With `read_only`, neither the file nor its directory is changed. It works in a read-only directory."""
         self._path = path
         self._read_only = read_only
         self._immutable = False
@@ -72,9 +72,9 @@ class Database:
         return self._connections.writer
 
     def _open(self) -> None:
-        # Without a log beside it no process has the file open, and SQLite need not create the files it would share.
+        # Without a log beside it, no process has the file open. SQLite then need not create the files for sharing it.
         self._immutable = self._read_only and not self._path.with_name(f"{self._path.name}-wal").exists()
-        # The text of every document is in it, and in the log that SQLite makes with the same permissions.
+        # The file contains the text of every document. SQLite creates its log with the same permissions.
         if self._path.exists() and not self._path.is_file():
             raise corrupt_error()
         if not self._read_only:
@@ -85,9 +85,9 @@ class Database:
         try:
             with _corrupt_if_unreadable():
                 if not self._read_only:
-                    # FULL: a chunk that is in the lexical index must be here too, whatever happens to the machine.
+                    # FULL: a chunk that is in the lexical index must also be here, even after a power failure.
                     use_write_ahead_log(self._writer, synchronous="FULL")
-                    # What policy comes to exclude must not stay behind in pages that are free.
+                    # Deleted text must not remain in free pages: policy may exclude it.
                     self._writer.execute("PRAGMA secure_delete = ON")
                 self._prepare_schema()
         except BaseException:
@@ -120,6 +120,8 @@ class Database:
                 f"the index has format {found}, this version reads {FORMAT_VERSION}",
                 hint="use the newer version that made it, or run: dir2mcp reindex" if newer else "run: dir2mcp reindex",
             )
+        if not self._read_only:
+            self.execute("index_documents_in_trouble")
 
     def _add_checks(self) -> None:
         """Migrate from format 1, which had no checksums. Existing rows are assumed to be intact."""
@@ -133,7 +135,7 @@ class Database:
         self.put_setting(CHUNKS_TALLY, tally(sum(chunk_mark(*row) for row in self.execute("all_chunks"))))
 
     def setting(self, key: str) -> str | None:
-        """A setting as it is now; raises when it is damaged."""
+        """The current value of a setting. Raises if it is damaged."""
         rows: dict[str, str] = dict(self.execute("get_checked_setting", (key, key + _CHECK_OF)))
         value = rows.get(key)
         if value is not None and self.checked and rows.get(key + _CHECK_OF) != setting_check(key, value):
@@ -141,20 +143,19 @@ class Database:
         return value
 
     def put_setting(self, key: str, value: str) -> None:
-        """Put a setting down, within a transaction."""
+        """Store a setting, within a transaction."""
         self.execute("put_setting", (key, value))
         self.execute("put_setting", (key + _CHECK_OF, setting_check(key, value)))
 
     def _begin_anew(self, aside: Path) -> None:
-        """Begin with an empty database; the old one is at `aside` then. Threads that read from the old one go on to the
-        new one by themselves."""
+        """Move the database to `aside`, and open an empty one. The next read of each thread is from the new one."""
         with self._connections.write_lock:
             self._connections.close()
             move_aside(self._path, aside)
             self._open()
 
     def is_whole(self) -> bool:
-        """Whether SQLite finds its own structures in order. Takes a while: about a second for a gigabyte."""
+        """Whether SQLite finds its own structures intact. Takes about a second per gigabyte."""
         with closing(self._connect()) as connection:
             try:
                 return is_intact(connection)
@@ -168,36 +169,36 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Changes made inside become true together. Nested, they belong to the outer one."""
+        """Commit the changes of the block atomically. A nested transaction is part of the outer one."""
         with self._connections.write_lock:
             if self._writer.in_transaction:
                 yield
                 return
             if not self._is_in_place():
-                # What is written to a file without a name is lost with this process.
+                # Changes to a deleted file would be lost when this process ends.
                 raise StoreCorrupt("meta.sqlite was removed or replaced", hint="it is made again by: dir2mcp up")
             with transaction(self._writer, _corpus_errors):
                 yield
 
     def read(self, name: str, parameters: Any = ()) -> list[Any]:
-        """Rows as they were last committed, without waiting for whoever writes."""
+        """The committed rows of a statement. Does not wait for a writer."""
         return self.read_together((name, parameters))[0]
 
     def read_together(self, *statements: tuple[str, Any]) -> list[list[Any]]:
-        """The rows of several statements as they were at one moment."""
+        """The rows of several statements, from one snapshot."""
         try:
             with _corrupt_if_unreadable(), self._connections.reader() as reader:
                 if len(statements) > 1:
                     reader.execute("BEGIN")
                 return [reader.execute(_sql[name], parameters).fetchall() for name, parameters in statements]
         except StoreCorrupt as error:
-            # An error of Python's own is about the text in one row, not about the file.
+            # An error without a code of SQLite is about the text in one row, not about the file.
             if getattr(error.__cause__, "sqlite_errorcode", None) is not None:
                 self.on_damage(error)
             raise
 
     def execute(self, name: str, parameters: Any = ()) -> list[Any]:
-        """Run a statement on the connection that writes, which sees what the current transaction has changed."""
+        """Run a statement on the writing connection, which sees the changes of the current transaction."""
         with self._connections.write_lock, _corpus_errors():
             return self._writer.execute(_sql[name], parameters).fetchall()
 
@@ -207,8 +208,10 @@ class Database:
             return max(0, self._writer.executemany(_sql[name], rows).rowcount)
 
     def leave_no_trace(self) -> bool:
-        """Let nothing be left on disk of what is deleted; False when somebody still reads from before. The file is
-        written anew, because pages that were split or merged may keep copies of rows that went elsewhere."""
+        """Remove deleted rows completely from disk. Returns False if another reader still uses an old snapshot.
+
+        The whole file is rewritten, because pages that were split or merged may contain copies of moved rows.
+        """
         with self._connections.write_lock, _corpus_errors():
             self._writer.execute("VACUUM")
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -227,7 +230,7 @@ class Database:
             return version + (self._connections.generation << 32)
 
     def _is_in_place(self) -> bool:
-        """Whether the open file is the one that the next process will find."""
+        """Whether the open file is still the one at its path."""
         try:
             return file_identity(self._path) == self._identity
         except FileNotFoundError:

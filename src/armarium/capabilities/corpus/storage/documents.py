@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -26,6 +26,16 @@ class KnownDocument(NamedTuple):
     container: str | None
     forbidden: int
     """Whether it is excluded because of credentials in it; SQLite has no booleans."""
+
+
+class Trouble(NamedTuple):
+    """A document that failed or was skipped."""
+
+    rel_path: str
+    doc_type: str
+    size_bytes: int
+    error: str | None
+    """The code and the message."""
 
 
 class Documents:
@@ -60,22 +70,37 @@ class Documents:
         rows = self._database.read("list_documents", {"prefix": prefix, "limit": limit, "offset": offset})
         return total, rows
 
-    def with_prefix(self, prefix: str) -> list[Any]:
-        """All documents whose path begins with `prefix`, in path order."""
-        return self._database.read("paths_below", {"prefix": prefix})
+    def modified_between(self, first_ns: int, last_ns: int) -> set[int]:
+        """The ids of documents whose modification time is within these times."""
+        return {row[0] for row in self._database.read("documents_modified", (first_ns, last_ns))}
 
-    def counts_by_type(self) -> dict[str, int]:
-        return dict(self._database.read("doc_counts"))
+    def modification_times(self, rel_paths: Sequence[str]) -> dict[str, int]:
+        """The modification times of some documents, in nanoseconds, by path."""
+        return dict(self._database.read("modification_times", (json.dumps(rel_paths),)))
 
     def extent(self) -> tuple[int, int | None]:
         """The number of indexed documents, and when the last one was recorded."""
         ((count, recorded_unix),) = self._database.read("extent")
         return count, recorded_unix
 
+    def in_trouble(self, state: str, after: str, limit: int) -> list[Trouble]:
+        """The next documents with this status, by path."""
+        rows = self._database.read("documents_in_trouble", {"state": state, "after": after, "limit": limit})
+        return [Trouble(*row) for row in rows]
+
+    def count_in_trouble(self, state: str, limit: int) -> int:
+        """The number of documents with this status, counted up to a limit."""
+        return self._database.read("count_in_trouble", {"state": state, "limit": limit})[0][0]
+
     def state(self, rel_path: str) -> tuple[str, str, str | None] | None:
         """Type, status and error of a document."""
         rows = self._database.read("document_state", (rel_path,))
         return rows[0] if rows else None
+
+    def seen(self, rel_path: str) -> tuple[int, int] | None:
+        """The size and the modification time, in nanoseconds, of a file when it was indexed."""
+        rows = self._database.read("known_document", (rel_path,))
+        return (known.size_bytes, known.mtime_ns) if rows and (known := KnownDocument(*rows[0])) else None
 
     def text(self, rel_path: str) -> tuple[str, dict[str, Any]] | None:
         """The extracted text of a file that is not plain text, and its metadata."""

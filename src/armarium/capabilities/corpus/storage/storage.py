@@ -115,6 +115,10 @@ class Storage(Database):
         self._origin = notes
         self.notes.put_new(notes)
 
+    def has_foreign_schema(self) -> bool:
+        """Whether the file has views or triggers, which this program does not make."""
+        return bool(self.read("foreign_schema"))
+
     def report_damage(self, rows: Callable[[Collection[str]], None], structure: Callable[[StoreCorrupt], None]) -> None:
         """Report damage from now on: `rows` receives the documents with damaged rows ("" for an unknown one),
         `structure` an error of the whole file."""

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from armarium.capabilities.corpus.commands.progress.live import LiveReport
-from armarium.capabilities.corpus.commands.progress.rates import Rate, duration
 from armarium.capabilities.corpus.commands.progress.reports import (
     EventFeed,
     PlainReport,
@@ -17,6 +16,7 @@ from armarium.capabilities.corpus.commands.progress.reports import (
     progress_on_stderr,
 )
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed
+from armarium.capabilities.corpus.ingest.rates import Rate, duration
 from armarium.foundation.events import Events
 from support.indexing_events import LOADED, NOW, Clock
 

@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from armarium.capabilities.corpus.commands.progress.rates import Clock
 from armarium.capabilities.corpus.commands.progress.reports import PlainReport, progress_line
 from armarium.capabilities.corpus.events import IndexProgress
+from armarium.capabilities.corpus.ingest.rates import Clock
 
 _BAR_WIDTH = 28
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from armarium.capabilities.corpus.commands.progress.rates import Clock, ProgressRates
 from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
+from armarium.capabilities.corpus.ingest.rates import Clock, ProgressRates
 from armarium.command_line.output import leave_closed_pipe, printable, say
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events

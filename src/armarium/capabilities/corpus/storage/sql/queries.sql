@@ -110,6 +110,24 @@ SELECT count(*) FROM documents WHERE deleted = 0 AND substr(rel_path, 1, length(
 SELECT rel_path, doc_type, size_bytes, mtime_unix, status, deleted FROM documents
 WHERE deleted = 0 AND substr(rel_path, 1, length(:prefix)) = :prefix ORDER BY rel_path;
 
+-- name: index_documents_in_trouble
+-- For files that an earlier version created.
+CREATE INDEX IF NOT EXISTS documents_in_trouble ON documents (status, rel_path) WHERE deleted = 0 AND status <> 'ok';
+
+-- name: documents_in_trouble
+SELECT rel_path, doc_type, size_bytes, error FROM documents
+WHERE deleted = 0 AND status <> 'ok' AND status = :state AND rel_path > :after ORDER BY rel_path LIMIT :limit;
+
+-- name: count_in_trouble
+-- Up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM documents WHERE deleted = 0 AND status <> 'ok' AND status = :state LIMIT :limit);
+
+-- name: documents_modified
+SELECT doc_id FROM documents WHERE deleted = 0 AND mtime_ns BETWEEN ? AND ?;
+
+-- name: modification_times
+SELECT rel_path, mtime_ns FROM documents WHERE deleted = 0 AND rel_path IN (SELECT value FROM json_each(?));
+
 -- name: chunks_after
 -- Chunks that the lexical index does not contain yet.
 SELECT c.chunk_id, r.doc_id, c.index_kind, d.rel_path, json_extract(r.meta_json, '$.title'), c.context, c.text
@@ -153,6 +171,9 @@ SELECT
     (SELECT count(*) FROM chunks WHERE deleted = 0),
     (SELECT count(*) FROM chunks WHERE deleted = 0 AND embedding_status = 'ok'),
     (SELECT count(*) FROM documents WHERE deleted = 0 AND status = 'error');
+
+-- name: foreign_schema
+SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1;
 
 -- name: doc_counts
 SELECT doc_type, count(*) FROM documents WHERE deleted = 0 GROUP BY doc_type ORDER BY doc_type;

@@ -15,6 +15,7 @@ CREATE TABLE documents (
     deleted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX documents_by_container ON documents (container) WHERE container IS NOT NULL;
+CREATE INDEX documents_in_trouble ON documents (status, rel_path) WHERE deleted = 0 AND status <> 'ok';
 
 CREATE TABLE representations (
     rep_id INTEGER PRIMARY KEY,

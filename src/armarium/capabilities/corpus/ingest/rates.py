@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ Clock = Callable[[], float]
 class Rate:
     """The rate of a counter over the last seconds."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque()
 
@@ -45,7 +44,7 @@ class Rate:
 class ProgressRates:
     """The rates of indexed files and of embedded chunks."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._files, self._chunks = Rate(clock), Rate(clock)
 
     def record(self, now: IndexProgress) -> None:

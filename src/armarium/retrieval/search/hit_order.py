@@ -1,10 +1,16 @@
-"""Finds near-duplicates among texts: copies, and copies with a few words changed."""
+"""The final order of hits: near-duplicates removed, and the best ones sorted by a reranker."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
+
+import anyio
+
+from armarium.providers.errors import ProviderError
+from armarium.providers.interfaces import Reranker
 
 _SHINGLE_WORDS: Final = 3
 _MIN_SIMILARITY: Final = 0.8
@@ -43,3 +49,29 @@ def _alike(one: _Shingles, other: _Shingles) -> bool:
         return False
     shared = len(one & other)
     return shared >= _MIN_SIMILARITY * (smaller + larger - shared)
+
+
+@dataclass(frozen=True, slots=True)
+class RerankedOrder:
+    """The new order of the hits, as positions in the old order."""
+
+    places: list[int]
+    scores: dict[int, float]
+    """The reranker's score for each position it rated; empty when it failed."""
+
+
+async def reorder(
+    reranker: Reranker, query: str, texts: Sequence[str], *, most: int, timeout_s: float
+) -> RerankedOrder:
+    """Sort the first `most` texts by the reranker's score. Texts that it omits, and the rest, follow in their order."""
+    unchanged = RerankedOrder(list(range(len(texts))), {})
+    if (candidates := min(most, len(texts))) < 2:
+        return unchanged
+    try:
+        with anyio.fail_after(timeout_s):
+            ranked = await reranker.rerank(query, texts[:candidates], candidates)
+    except (ProviderError, TimeoutError):
+        return unchanged
+    scores = {place: score for place, score in ranked if 0 <= place < candidates}
+    first = sorted(scores, key=lambda place: (-scores[place], place))
+    return RerankedOrder(first + [place for place in unchanged.places if place not in scores], scores)

@@ -1,0 +1,173 @@
+"""Tells clients outside the server what happens to the index: a bounded number of public events."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, NotRequired
+
+import anyio
+from typing_extensions import TypedDict
+
+from armarium.capabilities.corpus.events import (
+    DocumentChanged,
+    EmbeddingPaused,
+    FileFailed,
+    IndexingFailed,
+    IndexProgress,
+)
+from armarium.capabilities.corpus.ingest.rates import Clock, Rate
+from armarium.capabilities.corpus.troubles import hint_for
+from armarium.foundation.events import Events, PublicEvent
+from armarium.foundation.tasks import background
+
+INTERVAL_S: Final = 0.5
+"""At least this long passes between two events of a kind."""
+_MOST_FILES: Final = 20
+"""In one event. Clients read the state after an event that left files out."""
+_CAPABILITY: Final = "corpus"
+
+
+class Part(TypedDict):
+    """How far one index is."""
+
+    done: int
+    total: NotRequired[int]
+    """Missing until it is known."""
+    per_second: float
+    seconds_left: NotRequired[int]
+
+
+class ProgressReport(TypedDict):
+    """The progress of indexing, with lexical search and vectors apart."""
+
+    job_id: str
+    running: bool
+    phase: str
+    """`scan`, `embed` or `idle`."""
+    lexical: Part
+    """Files that can be found by their words. Counts this job."""
+    vectors: Part
+    """Chunks that can be found by meaning. Counts the whole index."""
+    scanned: int
+    indexed: int
+    skipped: int
+    deleted: int
+    errors: int
+
+
+class ProgressReporter:
+    """Turns the counters into reports with rates."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._files, self._chunks = Rate(clock), Rate(clock)
+
+    def record(self, now: IndexProgress) -> None:
+        """Measure the rates. Call it for every event."""
+        self._files.record(_files_done(now))
+        self._chunks.record(now.embedded_ok)
+
+    def report(self, now: IndexProgress) -> ProgressReport:
+        return {
+            "job_id": now.job_id,
+            "running": now.running,
+            "phase": now.phase,
+            "lexical": _part(self._files, _files_done(now), now.files_known, running=now.running),
+            "vectors": _part(self._chunks, now.embedded_ok, now.chunks_total, running=now.running),
+            "scanned": now.scanned,
+            "indexed": now.indexed,
+            "skipped": now.skipped,
+            "deleted": now.deleted,
+            "errors": now.errors,
+        }
+
+
+def _files_done(now: IndexProgress) -> int:
+    return now.indexed + now.skipped + now.errors
+
+
+def _part(rate: Rate, done: int, total: int | None, *, running: bool) -> Part:
+    per_second = rate.per_second if running else 0.0
+    part: Part = {"done": done, "per_second": round(per_second, 1)}
+    if total is not None:
+        part["total"] = max(total, done)
+        if per_second > 0:
+            part["seconds_left"] = math.ceil((part["total"] - done) / per_second)
+    return part
+
+
+class _Unpublished:
+    """What was not published yet."""
+
+    def __init__(self) -> None:
+        self.signal = anyio.Event()
+        self.latest: dict[str, dict[str, Any]] = {}
+        """By the name of the event. A later one replaces an earlier one."""
+        self.files: dict[str, deque[dict[str, Any]]] = {}
+        self.omitted: dict[str, int] = {}
+
+    def put(self, name: str, data: dict[str, Any]) -> None:
+        self.latest[name] = data
+        self.signal.set()
+
+    def add_file(self, name: str, file: dict[str, Any]) -> None:
+        files = self.files.setdefault(name, deque())
+        if len(files) < _MOST_FILES:
+            files.append(file)
+        else:
+            self.omitted[name] = self.omitted.get(name, 0) + 1
+        self.signal.set()
+
+    def take(self) -> list[PublicEvent]:
+        self.signal = anyio.Event()
+        listed = {
+            name: {"files": list(files), "omitted": self.omitted.get(name, 0)} for name, files in self.files.items()
+        }
+        events = [PublicEvent(name, data, capability=_CAPABILITY) for name, data in (self.latest | listed).items()]
+        self.latest, self.files, self.omitted = {}, {}, {}
+        return events
+
+
+@asynccontextmanager
+async def announce(
+    events: Events, reporter: ProgressReporter, *, interval_s: float = INTERVAL_S
+) -> AsyncGenerator[None]:
+    """Publish the events of the corpus for clients who may read it, inside the block: each kind at most once in an
+    interval, the last state always."""
+    unpublished = _Unpublished()
+
+    async def progress(event: IndexProgress) -> None:
+        reporter.record(event)
+        unpublished.put("index_progress", dict(reporter.report(event)))
+
+    async def file_failed(event: FileFailed) -> None:
+        file = {"rel_path": event.rel_path, "code": event.code, "message": event.message}
+        unpublished.add_file("file_failed", file | ({"hint": hint} if (hint := hint_for(event.code)) else {}))
+
+    async def changed(event: DocumentChanged) -> None:
+        unpublished.add_file("file_changed", {"rel_path": event.rel_path, "change": event.change})
+
+    async def failed(event: IndexingFailed) -> None:
+        unpublished.put("indexing_failed", {"code": event.code, "message": event.message})
+
+    async def paused(event: EmbeddingPaused) -> None:
+        unpublished.put("embedding_paused", {"code": event.code, "message": event.message})
+
+    async def publish() -> None:
+        while True:
+            await unpublished.signal.wait()
+            for event in unpublished.take():
+                await events.publish(event)
+            await anyio.sleep(interval_s)
+
+    async with AsyncExitStack() as subscriptions:
+        subscriptions.callback(events.subscribe(IndexProgress, progress))
+        subscriptions.callback(events.subscribe(FileFailed, file_failed))
+        subscriptions.callback(events.subscribe(DocumentChanged, changed))
+        subscriptions.callback(events.subscribe(IndexingFailed, failed))
+        subscriptions.callback(events.subscribe(EmbeddingPaused, paused))
+        await subscriptions.enter_async_context(background(publish))
+        yield
