@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ _log = logging.getLogger("armarium.calls")
 
 _LOGGED = ("tool", "capability", "principal", "surface", "root", "path", "outcome", "duration_ms", "request_bytes",
            "response_bytes", "call_id")  # fmt: skip
+_logged = attrgetter(*_LOGGED)
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class CallRecorder:
     def __init__(self, metrics: Metrics, audit: AuditLog | None) -> None:
         self._metrics = metrics
         self._audit = audit
+        self.listeners: list[Callable[[CallRecord], None]] = []
+        """Called with each record. They must not block."""
         self._run_id = uuid4().hex[:12]
         self._call_numbers = itertools.count(1)
 
@@ -83,6 +87,9 @@ class CallRecorder:
         parts = call.parts if call else []
         if len(parts) == 1:
             record = replace(record, root=_bounded(parts[0].root), path=_bounded(parts[0].path))
+        if call is not None and (transfer := call.transfer) is not None:
+            request_bytes = record.request_bytes + transfer.received
+            record = replace(record, request_bytes=request_bytes, response_bytes=record.response_bytes + transfer.sent)
         self._write(record, outcome.error)
         for denial in call.denials if call else ():
             self._write(record, denial)
@@ -126,6 +133,8 @@ class CallRecorder:
         _log_call(record, error)
         if self._audit is not None:
             self._audit.append(record)
+        for listener in self.listeners:
+            listener(record)
 
 
 def _failed(record: CallRecord, error: ArmariumError) -> CallRecord:
@@ -177,7 +186,7 @@ def _block_bytes(block: Json) -> int:
 
 def _log_call(record: CallRecord, error: ArmariumError | None) -> None:
     denied = error is not None and error.security
-    fields: Json = {name: getattr(record, name) for name in _LOGGED}
+    fields: Json = dict(zip(_LOGGED, _logged(record), strict=True))
     fields["arguments"] = orjson.Fragment(record.arguments)
     if error is not None:
         fields["code"] = error.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from armarium.foundation.identity import ANYONE, Principal
@@ -17,6 +18,8 @@ class Caller:
     credential: str | None = field(default=None, repr=False)
     address: str | None = None
     """The network address of the client."""
+    count_request: Callable[[], Awaitable[None]] | None = field(default=None, repr=False, compare=False)
+    """Counts one more request against the caller's rate limit: waits, or raises `TooManyCalls`. None: unlimited."""
 
     @property
     def id(self) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
 import anyio
 
-from armarium.foundation.access import may_call, require_permission
-from armarium.foundation.audit import AuditLog
+from armarium.foundation.access import READ, Access
+from armarium.foundation.audit import AuditLog, CallRecord
+from armarium.foundation.byte_transfers import ByteTransfer
 from armarium.foundation.cancellation import Cancellation, ProgressListener, Stopped
 from armarium.foundation.errors import (
     ArmariumError,
@@ -30,7 +30,7 @@ from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
 from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import Call, Relayed, ToolProvider, ToolSpec
+from armarium.foundation.tools import Call, Emit, Relayed, ToolProvider, ToolSpec, emit_nothing
 from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
@@ -56,10 +56,14 @@ class Dispatcher:
         audit: AuditLog | None,
         default_deadline_s: float | None,
         limits: LimitSettings | None = None,
+        access: Iterable[Access] = (),
         check_answers: bool = False,
     ) -> None:
+        """`access` says who may use the capabilities. What none is given for is open to every caller whose key permits
+        it."""
+        self._access = {each.capability: each for each in access}
         self._tools = {tool.name: PreparedTool(capability, tool, metrics, check_answers) for capability, tool in tools}
-        self.tool_providers = ToolProviders([*tool_providers], self._tools)
+        self.tool_providers = ToolProviders([*tool_providers], self._tools, self._permits)
         """The providers of tools that change while the server runs."""
         prepare = partial(PreparedTool, metrics=metrics, is_provided=True)
         self._prepare_provided = lru_cache(MAX_CACHED_TOOLS)(prepare)
@@ -72,6 +76,10 @@ class Dispatcher:
         self.response_bytes = self._results.in_flight
         """The bytes of large results that have not been sent."""
 
+    def on_call(self, listener: Callable[[CallRecord], None]) -> None:
+        """Call `listener` with the record of every call, in the event loop. It must not block."""
+        self._recorder.listeners.append(listener)
+
     @property
     def tools(self) -> list[tuple[str, ToolSpec]]:
         """Every fixed tool, with its capability."""
@@ -80,7 +88,17 @@ class Dispatcher:
     def permits(self, principal: Principal, tool: str) -> bool:
         """Whether the caller may use this fixed tool."""
         prepared = self._tools[tool]
-        return may_call(principal, prepared.capability, prepared.tool)
+        return self._permits(principal, prepared.capability, prepared.tool)
+
+    def may_read(self, principal: Principal, capability: str) -> bool:
+        """Whether the caller may read what the capability has, such as its events."""
+        return self._access_of(capability).admits(principal, READ)
+
+    def _permits(self, principal: Principal, capability: str, tool: ToolSpec) -> bool:
+        return self._access_of(capability).permits(principal, tool)
+
+    def _access_of(self, capability: str) -> Access:
+        return self._access.get(capability) or Access(capability)
 
     async def outcome(
         self,
@@ -92,9 +110,13 @@ class Dispatcher:
         served: Collection[str] | None = None,
         tool_providers: ToolProviders | None = None,
         form: ResultForm = "plain",
+        meta: Mapping[str, Any] | None = None,
+        transfer: ByteTransfer | None = None,
+        emit: Emit = emit_nothing,
     ) -> Outcome:
-        """Run a tool. Its errors are outcomes too. Raises `UnknownTool` unless the tool is one of the fixed tools in
-        `served` (None: all of them) or one that `tool_providers` offer to this caller."""
+        """Run a tool. Its errors are outcomes too. `emit` receives parts of the result early. Raises `UnknownTool`
+        unless the tool is one of the fixed tools in `served` (None: all of them) or one that `tool_providers` offer to
+        this caller."""
         started = time.perf_counter()
         prepared = self._tools.get(name) if served is None or name in served else None
         if prepared is None and tool_providers and (found := tool_providers.find(caller.principal, name)) is not None:
@@ -107,10 +129,24 @@ class Dispatcher:
         cancellation = Cancellation(report)
 
         async def run_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Json, ArmariumError | None]:
-            inner = await self.outcome(caller, name, arguments, served=served, tool_providers=tool_providers)
+            if caller.count_request is not None:
+                await caller.count_request()
+            inner = await self.outcome(
+                caller, name, arguments, served=served, tool_providers=tool_providers, meta=meta, emit=emit
+            )
             return inner.result, inner.error
 
-        work.call = Call(caller.principal, cancellation, caller.credential, caller=caller.id, run_tool=run_tool)
+        work.call = Call(
+            caller.principal,
+            cancellation,
+            caller.credential,
+            caller=caller.id,
+            session=caller.session,
+            meta=meta or {},
+            run_tool=run_tool,
+            transfer=transfer,
+            emit=emit,
+        )
         self._metrics.in_flight.inc()
         outcome = Outcome({}, Cancelled("the call was cancelled"))
         try:
@@ -150,9 +186,13 @@ class Dispatcher:
     async def _run(self, work: PendingCall, prepared: PreparedTool, call: Call, form: ResultForm) -> Outcome:
         tool, arguments = prepared.tool, work.arguments
         try:
-            require_permission(call.principal, prepared.capability, tool)
+            access = self._access_of(prepared.capability)
+            access.require(call.principal, tool)
             given = await self._checked(work, prepared, call)
-            with _deadline(tool.deadline_s(given) or self._default_deadline_s):
+            access.require_resources(call.principal, tool, given)
+            deadline_s = tool.deadline_s(given) or self._default_deadline_s
+            # Not `fail_after`: a TimeoutError raised by the tool itself is not this deadline.
+            with anyio.move_on_after(deadline_s):
                 if tool.is_search:
                     async with self._in_flight.search_slots.turn(call.caller):
                         answer = await tool.run(call, given)
@@ -165,6 +205,9 @@ class Dispatcher:
                 prepared.check_answer(answer)
                 result, size = await self._results.from_answer(call.caller, tool, answer, form)
                 return Outcome(result, None, size)
+            raise DeadlineExceeded(
+                f"the call took longer than {deadline_s:g} seconds and was stopped", hint="ask for less at once"
+            )
         except ArmariumError as error:
             return _failure(tool, error)
         except Stopped:
@@ -198,17 +241,6 @@ class Dispatcher:
             work.recorded = await run_in_json_thread(prepared.describe_large, work.arguments)
             await run_in_json_thread(check)
         return given
-
-
-@contextlib.contextmanager
-def _deadline(seconds: float | None) -> Generator[None]:
-    # Not `fail_after`: a TimeoutError raised by the tool itself is not this deadline.
-    with anyio.move_on_after(seconds) as timeout:
-        yield
-    if timeout.cancelled_caught:
-        raise DeadlineExceeded(
-            f"the call took longer than {seconds:g} seconds and was stopped", hint="ask for less at once"
-        )
 
 
 def _failure(tool: ToolSpec, error: ArmariumError) -> Outcome:

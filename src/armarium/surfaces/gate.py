@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -13,17 +14,18 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from armarium.foundation.errors import TooManyCalls
-from armarium.foundation.identity import ANYONE, Authenticator
+from armarium.foundation.identity import ANYONE, Authenticator, Principal
 from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.schema import Json
 from armarium.foundation.settings import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.argument_bounds import is_envelope_small
 from armarium.surfaces.caller import Caller
+from armarium.surfaces.forwarded import is_clear_text
 from armarium.surfaces.http_errors import HttpError, json_rpc_error
 from armarium.surfaces.http_responses import respond
 from armarium.surfaces.json_threads import set_json_caller
-from armarium.surfaces.origins import AllowedOrigins, names_loopback
+from armarium.surfaces.origins import AllowedHosts, AllowedOrigins
 from armarium.surfaces.request_body import BodyReader
 
 _BURST_S = 4
@@ -36,7 +38,14 @@ _log = logging.getLogger(__name__)
 _LOGGED_AS_WARNINGS = frozenset({401, 403, 413})
 _FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
 _BEARER_PROTOCOL = "bearer."
+_PATHS_OF_PAGES = ("/api/", "/console")
+"""What pages of the console load and call. What speaks MCP has no pages."""
 _UNIQUE_HEADERS = frozenset({b"authorization", b"host", b"origin"})
+
+
+BrowserCaller = Callable[[Mapping[bytes, bytes], Scope], Caller | None]
+"""Finds the caller of a request by the session of a browser, from its headers. None: the request has no session. Raises
+`HttpError` if the session may not be used like this."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -57,11 +66,14 @@ class Gate:
         authenticator: Authenticator,
         *,
         allowed_origins: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
         loopback_only: bool,
         max_body_bytes: int,
         metrics: Metrics,
         limits: LimitSettings | None = None,
         has_session: Callable[[str], bool] = lambda session: False,
+        browser_caller: BrowserCaller | None = None,
+        element_caller: BrowserCaller | None = None,
         body_timeout_s: float = 30.0,
     ) -> None:
         limits = limits or LimitSettings()
@@ -69,9 +81,12 @@ class Gate:
         self._authenticator = authenticator
         self.allowed_origins = AllowedOrigins(allowed_origins)
         """The origins of browser pages that may call, besides our own loopback addresses."""
-        self._loopback_only = loopback_only
+        self._allowed_hosts = AllowedHosts(allowed_hosts, loopback_only=loopback_only)
+        self._warned_of_clear_text = False
         self._metrics = metrics
         self._has_session = has_session
+        self._browser_caller = browser_caller
+        self._element_caller = element_caller
         self._rate_limit = None if rate is None else RateLimit(rate, limits.request_burst, TooManyCalls)
         self._own_rate_limits: dict[float, RateLimit] = {}
         """The limits of keys that have a rate of their own, by that rate."""
@@ -96,7 +111,7 @@ class Gate:
 
     async def admit_with_body(self, scope: Scope, receive: Receive) -> Admitted:
         """Admit a request of any method and read its body, without decoding it."""
-        headers = _headers_of(scope)
+        headers = request_headers(scope)
         caller, limit_key = await self._identify_and_limit(headers, scope)
         length, is_chunked = headers.get(b"content-length", b""), b"transfer-encoding" in headers
         body, reservation = await self._bodies.read(limit_key, length, is_chunked, receive)
@@ -105,17 +120,47 @@ class Gate:
             reservation.release_with([admitted])
         return admitted
 
+    async def admit_stranger(self, scope: Scope, receive: Receive, *, max_body_bytes: int) -> bytes:
+        """Admit a request whose body says who the caller is. Returns the body, which must be small."""
+        headers = request_headers(scope)
+        self._check_origin(headers, scope["path"])
+        limit_key = f"address {_address(scope)}"
+        await _within_rate_limit(partial(self._count_request, limit_key, None))
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > max_body_bytes:
+            raise HttpError(413, f"the body must have a Content-Length of at most {max_body_bytes}")
+        body, reservation = await self._bodies.read(limit_key, length, False, receive)
+        if reservation is not None:
+            reservation.release()
+        return body
+
+    async def admit_link(self, scope: Scope, principal: Principal | None) -> Admitted:
+        """Admit a request whose URL has a token in place of a key. `principal` is whose token it is."""
+        self._check_origin(request_headers(scope), scope["path"])
+        await _within_rate_limit(partial(self._count_request, f"address {_address(scope)}", None))
+        if principal is None or not self._authenticator.knows(principal):
+            raise HttpError(410, "the link is invalid or has expired", reason="link_expired")
+        return Admitted(Caller(principal, "http", address=_address(scope)), b"")
+
     async def admit_reader(self, scope: Scope) -> Caller:
         """Admit a request without a body."""
-        caller, _ = await self._identify_and_limit(_headers_of(scope), scope)
+        caller, _ = await self._identify_and_limit(request_headers(scope), scope)
+        return caller
+
+    async def admit_element(self, scope: Scope) -> Caller:
+        """Admit a request of an element of a page, such as an image. It has the cookie of a session and not its proof,
+        so its address must say what it may get."""
+        caller, _ = await self._identify_and_limit(request_headers(scope), scope, self._element_caller)
         return caller
 
     async def admit_socket(self, scope: Scope) -> Caller:
         """Admit a WebSocket. Browser pages cannot set its headers, so the key may come as the subprotocol
         `bearer.<key>`."""
-        headers = _headers_of(scope)
+        headers = request_headers(scope)
         keys = [each for each in scope["subprotocols"] if each.startswith(_BEARER_PROTOCOL)]
-        if keys and b"authorization" not in headers:
+        if len(keys) + (b"authorization" in headers) > 1:
+            raise HttpError(400, "the key is repeated")
+        if keys:
             headers[b"authorization"] = f"Bearer {keys[0].removeprefix(_BEARER_PROTOCOL)}".encode()
         caller, _ = await self._identify_and_limit(headers, scope)
         return caller
@@ -135,24 +180,39 @@ class Gate:
         respond_with = reject_socket if scope["type"] == "websocket" else send
         await respond(respond_with, error.status, orjson.dumps(form(error)), error.headers)
 
+    def knows(self, caller: Caller) -> bool:
+        """Whether the key of an admitted caller is still valid. A stream asks this before each message."""
+        return self._authenticator.knows(caller.principal)
+
     def check_address(self, scope: Scope) -> None:
         """Check only the Host and Origin headers."""
-        self._check_origin(_headers_of(scope))
+        self._check_origin(request_headers(scope), scope["path"])
 
-    async def _identify_and_limit(self, headers: Mapping[bytes, bytes], scope: Scope) -> tuple[Caller, str]:
+    async def _identify_and_limit(
+        self, headers: Mapping[bytes, bytes], scope: Scope, browser_caller: BrowserCaller | None = None
+    ) -> tuple[Caller, str]:
         """The caller, and the key under which its requests are limited."""
-        caller = limited = self._identify(headers, scope)
+        caller = limited = self._identify(headers, scope, browser_caller or self._browser_caller)
         if caller.principal is ANYONE:
             # An invented session id must not create a new caller with limits of its own.
             session = headers.get(b"mcp-session-id", b"").decode("latin-1")
             limited = replace(caller, session=session) if self._has_session(session) else caller
-        await self._apply_rate_limit(limited.id, caller.principal.requests_per_second)
-        return caller, limited.id
+        set_json_caller(limited.id)
+        count = partial(self._count_request, limited.id, caller.principal.requests_per_second)
+        await _within_rate_limit(count)
+        return replace(caller, count_request=count), limited.id
 
-    def _identify(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller:
-        self._check_origin(headers)
+    def _identify(self, headers: Mapping[bytes, bytes], scope: Scope, browser_caller: BrowserCaller | None) -> Caller:
+        self._check_origin(headers, scope["path"])
+        if b"authorization" not in headers and browser_caller is not None:
+            found = browser_caller(headers, scope)
+            if found is not None:
+                self._warn_of_clear_text(scope)
+                return replace(found, address=_address(scope))
         scheme, _, key = headers.get(b"authorization", b"").decode("utf-8", "replace").partition(" ")
         presented = key.strip() if scheme.lower() == "bearer" and key.strip() else None
+        if presented:
+            self._warn_of_clear_text(scope)
         principal = self._authenticator.identify(presented)
         if principal is None:
             problem = ', error="invalid_token"' if presented else ""
@@ -160,22 +220,36 @@ class Gate:
             raise HttpError(401, "a valid bearer key is required", challenge, reason="UNAUTHORIZED")
         return Caller(principal, "http", credential=presented, address=_address(scope))
 
-    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+    def _warn_of_clear_text(self, scope: Scope) -> None:
+        if self._warned_of_clear_text or not is_clear_text(scope):
+            return
+        self._warned_of_clear_text = True
+        _log.warning(
+            "a key came in clear text from another machine; set server.tls, or trusted_proxies behind a TLS proxy",
+            extra={"client": _address(scope)},
+        )
+
+    def _check_origin(self, headers: Mapping[bytes, bytes], path: str) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         # A page that rebinds its own name to 127.0.0.1 still sends that name as Host.
-        if self._loopback_only and not names_loopback(host):
-            raise HttpError(403, "this server answers on loopback addresses only", reason=_FORBIDDEN_ORIGIN)
+        if not self._allowed_hosts.allow(host):
+            message = "this server does not answer to this host name; add it to `server.allowed_hosts`"
+            raise HttpError(403, message, reason=_FORBIDDEN_ORIGIN)
         origin = headers.get(b"origin")
         if origin is None:
             return
         name = origin.decode("latin-1").rstrip("/").lower()
-        is_own = name in (f"http://{host}", f"https://{host}") and names_loopback(host)
+        # Any name may point to this server. A page that rebinds its own name has no session, and without keys it would
+        # need none.
+        is_trusted = self._allowed_hosts.names_this_server(host) or (
+            self._browser_caller is not None and not self._authenticator.is_open and path.startswith(_PATHS_OF_PAGES)
+        )
+        is_own = is_trusted and name in (f"http://{host}", f"https://{host}")
         if not is_own and not self.allowed_origins.allow(name):
             raise HttpError(403, "this origin is not allowed; add it to `allowed_origins`", reason=_FORBIDDEN_ORIGIN)
 
-    async def _apply_rate_limit(self, limit_key: str, own_rate: float | None) -> None:
-        """Delay the request of a caller that sends too fast, or reject it. A key can have a rate of its own."""
-        set_json_caller(limit_key)
+    async def _count_request(self, limit_key: str, own_rate: float | None) -> None:
+        """Delay a caller that sends too fast, or raise `TooManyCalls`. A key can have a rate of its own."""
         limit = self._rate_limit
         if own_rate is not None:
             limit = self._own_rate_limits.get(own_rate)
@@ -184,15 +258,7 @@ class Gate:
                 self._own_rate_limits[own_rate] = limit
         if limit is None:
             return
-        try:
-            wait_s = limit.reserve(limit_key, _MAX_RATE_DELAY_S)
-        except TooManyCalls as error:
-            wait_ms: int = error.details["retry_after_ms"]
-            headers, details = {"retry-after": str(math.ceil(wait_ms / 1000))}, {"retry_after_ms": wait_ms}
-            raise HttpError(
-                429, "too many requests", headers, reason="RATE_LIMITED", details=details, retryable=True
-            ) from None
-        if wait_s:
+        if wait_s := limit.reserve(limit_key, _MAX_RATE_DELAY_S):
             await anyio.sleep(wait_s)
 
 
@@ -211,12 +277,27 @@ class GatedApp:
             await self._gate.send_error(error, scope, send, self._form)
 
 
+async def _within_rate_limit(count: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await count()
+    except TooManyCalls as error:
+        wait_ms: int = error.details["retry_after_ms"]
+        raise HttpError(
+            429,
+            "too many requests",
+            {"retry-after": str(math.ceil(wait_ms / 1000))},
+            reason="RATE_LIMITED",
+            details={"retry_after_ms": wait_ms},
+            retryable=True,
+        ) from None
+
+
 def _address(scope: Scope) -> str | None:
     client = scope.get("client")
     return client[0] if client else None
 
 
-def _headers_of(scope: Scope) -> dict[bytes, bytes]:
+def request_headers(scope: Scope) -> dict[bytes, bytes]:
     """The headers of a request. A header that identifies the caller must not be repeated."""
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:

@@ -38,30 +38,26 @@ def decode(text: bytes) -> Any:
             raise NotJson from error
     try:
         return json.loads(
-            text.decode(), object_hook=SurrogateObject, parse_constant=_reject_constant, parse_float=_finite
+            text.decode(), object_hook=SurrogateObject, parse_constant=reject_constant, parse_float=_finite
         )
     except (ValueError, RecursionError) as error:
         raise NotJson from error
 
 
 def encode(message: Json, *, newline: bool = False) -> bytes:
-    """Encode a JSON-RPC message, with "?" for unpaired surrogates, which many clients cannot read. A message that JSON
-    cannot represent becomes an internal error, so that the client gets a response."""
-    option = orjson.OPT_APPEND_NEWLINE if newline else 0
+    """Encode a JSON-RPC message. One that JSON cannot represent becomes an internal error, so that the client gets a
+    response."""
     try:
-        return orjson.dumps(message, option=option)
-    except TypeError:
-        encodable = replace_surrogates(message)
-    try:
-        return orjson.dumps(encodable, option=option)
-    except TypeError:
-        _log.exception("a message could not be encoded as JSON", extra={"id": encodable.get("id")})
+        text = dumps(message)
+    except (TypeError, ValueError):
+        _log.exception("a message could not be encoded as JSON", extra={"id": message.get("id")})
         error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return orjson.dumps({"jsonrpc": "2.0", "id": encodable.get("id"), "error": error}, option=option)
+        text = dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
+    return text + b"\n" if newline else text
 
 
 def dumps(value: Any) -> bytes:
-    """Encode any value, with "?" for unpaired surrogates."""
+    """Encode any value, with "?" for unpaired surrogates, which many clients cannot read."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -70,7 +66,7 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(encodable)
     except TypeError:
         # Integers may have any size.
-        return json.dumps(encodable, ensure_ascii=False, default=str).encode()
+        return json.dumps(encodable, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def replace_surrogates(value: Any) -> Any:
@@ -84,10 +80,10 @@ def replace_surrogates(value: Any) -> Any:
     return value
 
 
-def _reject_constant(constant: str) -> NoReturn:
+def reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(number: str) -> float:
     value = float(number)
-    return value if math.isfinite(value) else _reject_constant(number)
+    return value if math.isfinite(value) else reject_constant(number)

@@ -1,4 +1,4 @@
-"""Decides which browser origins may call, and which host names are loopback addresses."""
+"""Decides which browser origins may call, and by which host names the server may be addressed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,28 @@ class AllowedOrigins:
         return origin in self.exact or (self.pattern is not None and re.fullmatch(self.pattern, origin) is not None)
 
 
-def names_loopback(host: str) -> bool:
-    """Whether a Host header names a loopback address."""
+class AllowedHosts:
+    """The host names by which clients may address the server. Ports do not count."""
+
+    def __init__(self, names: Iterable[str], *, loopback_only: bool) -> None:
+        self._names = frozenset(_name_in(name) for name in names)
+        self._all = not loopback_only and not self._names
+
+    def names_this_server(self, host: str) -> bool:
+        """Whether a Host header names this server for certain. Every name may point to its address."""
+        name = _name_in(host)
+        try:
+            return name == "localhost" or name in self._names or ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+    def allow(self, host: str) -> bool:
+        """Whether the server answers a request with this Host header."""
+        return self._all or self.names_this_server(host)
+
+
+def _name_in(host: str) -> str:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
-        return False
+        return ""

@@ -12,25 +12,34 @@ MAX_CACHED_TOOLS = 2048
 
 
 class ToolProviders:
-    """The tools of all providers. Fixed tools hide provided tools of the same name, earlier providers hide later."""
+    """The tools of all providers that a caller may use. Fixed tools hide provided tools of the same name, earlier
+    providers hide later."""
 
-    def __init__(self, by_capability: Sequence[tuple[str, ToolProvider]] = (), reserved: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        by_capability: Sequence[tuple[str, ToolProvider]] = (),
+        reserved: Container[str] = (),
+        permits: Callable[[Principal, str, ToolSpec], bool] = lambda principal, capability, tool: True,
+    ) -> None:
+        """`permits` tells whether a caller may use a tool of a capability. To others it does not exist."""
         self._by_capability = tuple(by_capability)
         self._reserved = reserved
+        self._permits = permits
 
     def __bool__(self) -> bool:
         return bool(self._by_capability)
 
     def of(self, capability: str) -> ToolProviders:
         """The providers of one capability."""
-        return ToolProviders([each for each in self._by_capability if each[0] == capability], self._reserved)
+        own = [each for each in self._by_capability if each[0] == capability]
+        return ToolProviders(own, self._reserved, self._permits)
 
     def tools_for(self, principal: Principal) -> list[ToolSpec]:
         """The tools that the caller may see and call now."""
         found: dict[str, ToolSpec] = {}
-        for _, tool_provider in self._by_capability:
+        for capability, tool_provider in self._by_capability:
             for tool in tool_provider.tools_for(principal):
-                if tool.name not in self._reserved:
+                if tool.name not in self._reserved and self._permits(principal, capability, tool):
                     found.setdefault(tool.name, tool)
         return list(found.values())
 
@@ -40,7 +49,7 @@ class ToolProviders:
             return None
         for capability, tool_provider in self._by_capability:
             for tool in tool_provider.tools_for(principal):
-                if tool.name == name:
+                if tool.name == name and self._permits(principal, capability, tool):
                     return capability, tool
         return None
 

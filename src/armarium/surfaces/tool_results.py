@@ -46,7 +46,9 @@ class ToolResults:
         if size < LARGE_CHARACTERS:
             if form == "structured":
                 return {"structuredContent": answer}, size
-            return {"content": self._texts(tool, answer), "structuredContent": answer}, None
+            meta = tool.meta(answer) if tool.meta is not None else {}
+            result = {"content": self._texts(tool, answer), "structuredContent": answer}
+            return result | ({"_meta": meta} if meta else {}), None
         if form == "plain":
             content = await run_in_json_thread(self._texts, tool, answer)
             if size >= self._max_bytes // _WORST_GROWTH:

@@ -19,6 +19,7 @@ from armarium.foundation.telemetry import timestamp
 from support.client import connected
 from support.command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 from support.server import installed_command
+from support.trusted import trust
 
 Start = Callable[..., Command]
 
@@ -197,12 +198,15 @@ def test_follow_prints_only_as_many_existing_calls_as_requested(
     assert following.stdout.next().endswith("workspace:new.txt")
 
 
-def test_the_audit_log_in_the_settings_is_read(quick: InThisProcess, project: Path, tmp_path: Path) -> None:
+def test_the_audit_log_in_the_settings_is_read(
+    quick: InThisProcess, project: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
     elsewhere = tmp_path / "elsewhere.sqlite"
     log = AuditLog(elsewhere)
     log.append(record(path="elsewhere.txt"))
     log.close()
     (project / "armarium.yaml").write_text(f"audit: {{file: {elsewhere}}}\n")
+    trust(project, environ)
     assert paths(quick) == ["elsewhere.txt"]
     (project / "armarium.yaml").unlink()
     assert paths(quick, "--file", str(elsewhere)) == ["elsewhere.txt"]

@@ -12,12 +12,13 @@ import pytest
 import yaml
 
 from support.command_line import Command, CommandLine, InThisProcess
+from support.trusted import trust
 
 Start = Callable[..., Command]
 
 
 @pytest.fixture
-def configured(project: Path) -> Callable[..., Path]:
+def configured(project: Path, environ: dict[str, str]) -> Callable[..., Path]:
     """Writes armarium.yaml with the project as its root, and the given settings."""
 
     def write(root: dict[str, Any] | None = None, **sections: Any) -> Path:
@@ -25,6 +26,7 @@ def configured(project: Path) -> Callable[..., Path]:
         settings = {"server": {"port": 0}, "sandbox": {"roots": roots}} | sections
         file = project / "armarium.yaml"
         file.write_text(yaml.safe_dump(settings))
+        trust(project, environ)
         return file
 
     return write
@@ -46,6 +48,17 @@ def test_a_valid_configuration_passes(armarium: CommandLine, configured: Callabl
     found = findings(armarium, code=0)
     assert {"python", "settings", "state directory", "token", "port", "audit log", "openat2", "landlock"} <= set(found)
     assert found["root work"]["state"] == "ok"
+
+
+def test_a_console_that_is_not_built_is_a_warning_with_what_to_do(
+    quick: InThisProcess, configured: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured()
+    monkeypatch.setattr("armarium.surfaces.cli.doctor.is_built", lambda: False)
+    missing = findings(quick, code=0)["console"]
+    assert (missing["state"], "make console" in missing["hint"]) == ("warn", True)
+    monkeypatch.setattr("armarium.surfaces.cli.doctor.is_built", lambda: True)
+    assert findings(quick, code=0)["console"]["state"] == "ok"
 
 
 def test_hints_are_printed_below_their_problems(armarium: CommandLine, configured: Callable[..., Path]) -> None:
@@ -89,9 +102,19 @@ def test_a_root_that_is_a_file_fails(quick: InThisProcess, configured: Callable[
     assert findings(quick, code=1)["root work"]["state"] == "fail"
 
 
-def test_an_invalid_ignore_pattern_fails(quick: InThisProcess, configured: Callable[..., Path]) -> None:
-    configured({"ignore": ["[z-a]"]})
+@pytest.mark.parametrize("setting", ["ignore", "deny_write"])
+def test_an_invalid_pattern_fails(quick: InThisProcess, configured: Callable[..., Path], setting: str) -> None:
+    configured({setting: ["[z-a]"]})
     assert findings(quick, code=1)["root work"]["state"] == "fail"
+
+
+def test_a_root_in_which_agents_may_write_anything_gives_a_warning(
+    quick: InThisProcess, configured: Callable[..., Path]
+) -> None:
+    configured({"deny_write": False})
+    assert findings(quick, code=0)["root work"]["state"] == "warn"
+    configured()
+    assert findings(quick, code=0)["root work"]["state"] == "ok"
 
 
 def test_a_token_that_others_may_read_fails(
@@ -180,5 +203,43 @@ def test_an_invalid_audit_log_fails(quick: InThisProcess, configured: Callable[.
 
 def test_checks_change_nothing(quick: InThisProcess, configured: Callable[..., Path], home: Path) -> None:
     configured()
+    before = sorted(home.rglob("*"))
     findings(quick, code=0)
-    assert list(home.rglob("*")) == []
+    assert sorted(home.rglob("*")) == before
+
+
+def access_findings(armarium: InThisProcess) -> list[tuple[str, str]]:
+    found = armarium("doctor", "--json").json["findings"]
+    return [(each["state"], each["message"]) for each in found if each["subject"] == "access"]
+
+
+def test_the_rules_in_effect_are_shown_and_groups_that_no_key_has_are_warnings(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    configured()
+    assert access_findings(quick) == [("ok", "no groups are named: every key may use everything that it permits")]
+
+    registry = {"project": str(project), "access": {"judge": ["leads", "owners"]}}
+    keys = [{"username": "ada", "groups": ["staff"], "key_sha256": "0" * 64}]
+    configured({"groups": ["staff"]}, registry=registry, security={"auth": "keys", "keys": keys})
+    assert quick("keys", "add", "grace", "--group", "leads").code == 0
+    assert access_findings(quick) == [
+        ("ok", "sandbox root work: staff"),
+        ("ok", "registry: judge: leads, owners"),
+        ("warn", "registry: no key is in owners"),
+    ]
+
+
+def test_groups_without_keys_are_a_warning(quick: InThisProcess, configured: Callable[..., Path]) -> None:
+    configured({"groups": ["staff"]}, security={"auth": "none"})
+    states = [state for state, _ in access_findings(quick)]
+    assert states == ["ok", "warn"]
+
+
+def test_a_role_that_does_not_exist_is_a_failure(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    configured(registry={"project": str(project), "access": {"judges": ["staff"]}})
+    outcome = quick("doctor")
+    assert outcome.code == 1
+    assert "`registry.access`: unknown role 'judges'; known here: read, report, judge, administer" in outcome.stdout

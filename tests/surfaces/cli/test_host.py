@@ -26,7 +26,7 @@ def test_the_call_of_a_command_is_recorded_with_the_local_owner_as_its_caller(qu
 
 def test_a_call_that_fails_is_recorded_with_its_error_code(quick: InThisProcess) -> None:
     failed = quick("registry", "register", "../outside.txt", "--json")
-    assert (failed.code, failed.json["error"]["code"]) == (1, "invalid_path")
+    assert (failed.code, failed.json["code"]) == (1, "invalid_path")
     (call,) = recorded(quick)
     assert (call["tool"], call["outcome"], call["code"]) == ("register_file", "error", "invalid_path")
 
@@ -34,7 +34,7 @@ def test_a_call_that_fails_is_recorded_with_its_error_code(quick: InThisProcess)
 def test_invalid_arguments_are_refused_by_the_dispatcher_and_recorded(quick: InThisProcess) -> None:
     quick("registry", "register", "hello.txt")
     failed = quick("registry", "files", "--limit", "0", "--json")
-    assert (failed.code, failed.json["error"]["code"]) == (1, "validation_error")
+    assert (failed.code, failed.json["code"]) == (1, "validation_error")
     call = recorded(quick)[-1]
     assert (call["tool"], call["outcome"], call["code"]) == ("list_files", "error", "validation_error")
 
@@ -53,10 +53,24 @@ def unwritable_state_directory(home: Path) -> Path:
 
 
 @pytest.mark.usefixtures("unwritable_state_directory")
-def test_a_command_works_without_a_writable_state_directory_and_prints_a_note(
-    quick: InThisProcess, project: Path
+def test_a_command_works_without_a_writable_audit_log_and_prints_a_note(
+    quick: InThisProcess, project: Path, tmp_path: Path
 ) -> None:
-    outcome = quick("registry", "register", "hello.txt", "--json")
+    (tmp_path / "elsewhere").mkdir()
+    blocked = str(tmp_path / "elsewhere" / "file")
+    Path(blocked).write_text("not a directory")
+    own_state = str(tmp_path / "own")
+    outcome = quick(
+        "registry", "register", "hello.txt", "--json", XDG_STATE_HOME=own_state, ARMARIUM_STATE_DIR=f"{blocked}/state"
+    )
     assert (outcome.code, outcome.json["path"]) == (0, "hello.txt")
     assert outcome.stderr.startswith("note: the audit log cannot be written")
     assert (project / ".armarium" / "registry.sqlite").is_file()
+
+
+@pytest.mark.usefixtures("unwritable_state_directory")
+def test_a_new_registry_needs_a_place_for_the_key_that_marks_it(quick: InThisProcess, project: Path) -> None:
+    outcome = quick("registry", "register", "hello.txt", "--json")
+    assert outcome.code != 0
+    assert "XDG_STATE_HOME" in outcome.stderr
+    assert "Traceback" not in outcome.stderr

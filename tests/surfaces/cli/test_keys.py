@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,22 @@ import httpx
 import pytest
 import yaml
 
-from support.client import connected
+from armarium.foundation.identity import key_hash
+from support.client import RawSession, connected
 from support.command_line import DEADLINE_S, Command, CommandLine
+from support.trusted import trust
 
 Start = Callable[..., Command]
 
 
 @pytest.fixture
-def config(project: Path) -> Path:
+def config(project: Path, environ: dict[str, str]) -> Path:
     """A server with a writable root and a registry."""
     file = project / "armarium.yaml"
     roots = [{"name": "docs", "path": str(project), "allowed_tools": ["*"]}]
     sections = {"sandbox": {"roots": roots}, "registry": {"project": str(project)}}
     file.write_text(yaml.safe_dump({"server": {"port": 0}, **sections}))
+    trust(project, environ)
     return file
 
 
@@ -62,6 +66,8 @@ def test_the_secret_is_printed_alone_and_only_once(armarium: CommandLine, home: 
     [
         (["add", "a b"], 2, "a name has up to 64"),
         (["add", "x", "--capability", "cellar"], 2, "one of sandbox"),
+        (["add", "x", "--group", ""], 2, "must not be empty"),
+        (["add", "x", "--requests-per-second", "inf"], 2, "requests_per_second"),
         (["add", "x", "--expires", "soon"], 2, "90d"),
         (["add", "x", "--expires", "2001-01-01"], 2, "past"),
         (["add", "x", "--calls-in-flight", "0"], 2, "greater than 0"),
@@ -127,6 +133,45 @@ def test_revoking_and_rotating_are_effective_on_a_running_server(
 
     assert armarium("keys", "revoke", "laptop", "--json").json == {"revoked": "laptop"}
     assert request(address, rotated).status_code == 401
+
+
+def test_changes_of_keys_are_in_the_audit_log_without_their_secrets(armarium: CommandLine, home: Path) -> None:
+    secret = added(armarium, "laptop", "--group", "staff", "--read-only")
+    rotated = armarium("keys", "rotate", "laptop", "--grace", "1h").stdout.strip()
+    assert armarium("keys", "revoke", "laptop").code == 0
+    assert armarium("keys", "revoke", "laptop").code == 1
+
+    records = armarium("audit", "--json").json_lines
+    assert [(each["tool"], each["path"], each["code"]) for each in records] == [
+        ("keys_add", "laptop", None),
+        ("keys_rotate", "laptop", None),
+        ("keys_revoke", "laptop", None),
+        ("keys_revoke", "laptop", "KEY_NOT_FOUND"),
+    ]
+    assert {(each["surface"], each["principal"]) for each in records} == {("cli", "local")}
+    assert "staff" in json.dumps(records[0]["arguments"])
+    log = b"".join(file.read_bytes() for file in (home / "state" / "armarium").glob("audit.sqlite*"))
+    for told in (secret, rotated):
+        assert key_hash(told).encode() not in log
+        assert told.encode() not in log
+
+
+def test_a_pipe_does_not_multiply_the_rate_of_a_key(armarium: CommandLine, start: Start, config: Path) -> None:
+    address = address_of(start("serve"))
+    key = added(armarium, "slow", "--requests-per-second", "2")
+    tools = [{"id": f"s{number}", "tool": "list_roots"} for number in range(45)]
+    started = time.monotonic()
+    with RawSession.opened(address, key=key) as session:
+        group = {"steps": [{"id": "group", "parallel": tools}]}
+        answer = session.call("mcp_pipe", json.dumps(group)).json()["result"]["structuredContent"]
+    seconds = time.monotonic() - started
+
+    children = answer["steps"]["group"]["children"].values()
+    failed = {child["error"]["code"] for child in children if not child["ok"]}
+    assert failed == {"TOO_MANY_CALLS"}
+    assert answer["error"]["details"]["retry_after_ms"] > 0
+    # What a key may send at once is its rate for four seconds.
+    assert 1 <= sum(child["ok"] for child in children) <= 2 * (4 + seconds)
 
 
 def test_a_key_has_a_rate_limit_of_its_own(armarium: CommandLine, start: Start, config: Path) -> None:

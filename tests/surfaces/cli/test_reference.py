@@ -54,7 +54,7 @@ def test_the_schema_of_the_files_of_servers_is_what_the_command_prints(made: dic
 
 def test_every_tool_is_described_with_arguments_and_answer(made: dict[str, str]) -> None:
     described = made["tools.md"]
-    assert described.count("\n### ") == 48
+    assert described.count("\n### ") == 49
     section = described[described.index("### grep") : described.index("### glob")]
     assert "| `context_lines` | integer, 0 to 1000 | `0` |" in section
     assert "| `matches[].line_number` | integer | yes |" in section

@@ -12,16 +12,18 @@ import pytest
 import yaml
 
 from support.command_line import DEADLINE_S, Command, CommandLine
+from support.trusted import trust
 
 Start = Callable[..., Command]
 
 
 @pytest.fixture
-def config(project: Path) -> Path:
+def config(project: Path, environ: dict[str, str]) -> Path:
     """A valid armarium.yaml in the working directory."""
     file = project / "armarium.yaml"
     roots = [{"name": "docs", "path": str(project), "allowed_tools": ["read_file"]}]
     file.write_text(yaml.safe_dump({"server": {"port": 0}, "sandbox": {"roots": roots}}))
+    trust(project, environ)
     return file
 
 
@@ -45,9 +47,9 @@ def test_a_capability_that_the_environment_disables_is_not_announced(
 ) -> None:
     file = yaml.safe_load(config.read_text()) | {"gateway": {"config_dir": str(project / "servers")}}
     config.write_text(yaml.safe_dump(file))
-    assert listening(start("serve"))["capabilities"] == ["sandbox", "gateway"]
+    assert listening(start("serve", "--trust"))["capabilities"] == ["sandbox", "gateway"]
     armarium.environ["FEATURE_RAG_MCP_ENABLED"] = "false"
-    assert listening(start("serve"))["capabilities"] == ["sandbox"]
+    assert listening(start("serve", "--trust"))["capabilities"] == ["sandbox"]
 
 
 def test_serve_prints_its_address_as_json(start: Start, config: Path) -> None:
@@ -80,7 +82,7 @@ def test_invalid_settings_end_with_2_a_message_and_a_hint(
     armarium: CommandLine, project: Path, content: str, named: str, hint: str | None
 ) -> None:
     (project / "armarium.yaml").write_text(content)
-    outcome = armarium("serve", "--port", "0", "--json")
+    outcome = armarium("serve", "--port", "0", "--json", "--trust")
     assert outcome.code == 2
     assert outcome.json["error"]["code"] == "CONFIG_INVALID"
     assert named in outcome.json["error"]["message"]
@@ -97,7 +99,7 @@ def test_serve_without_a_file_prints_a_working_command_to_create_one(
     assert outcome.code == 2
     assert "armarium config print --dir . > armarium.yaml" in outcome.stderr
     (project / "armarium.yaml").write_text(armarium("config", "print", "--dir", ".").stdout)
-    server = start("serve", "--port", "0")
+    server = start("serve", "--port", "0", "--trust")
     assert listening(server)["capabilities"] == ["sandbox", "registry", "corpus"]
 
 

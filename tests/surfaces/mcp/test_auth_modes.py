@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from armarium.foundation.authentication import is_loopback, open_authenticator, token_path
+from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.identity import ANYONE, key_hash
 from armarium.foundation.keys import KeyFile
+from armarium.foundation.network import is_loopback
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from support.mcp_messages import calling, http_client, open_session, opening, serving

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
+from armarium.surfaces.mcp.app import McpApp
 from support.mcp_messages import calling, http_client, open_session, opening, server_command, serving
 from support.mcp_test_server import ALICE_KEY, BOB_KEY, build
 from support.server import ServerProcess
@@ -178,6 +179,16 @@ async def test_a_server_open_to_anyone_asks_for_no_key_and_calls_everyone_anonym
         assert (await client.get("/metrics")).status_code == 200
         rebound = await client.get("/metrics", headers={"host": "evil.example"})
         assert rebound.status_code == 403, "metrics are not for a page that rebound its name"
+
+
+async def test_metrics_are_for_their_groups_whose_names_are_not_told_to_others() -> None:
+    rig = build()
+    app = McpApp(rig.servers, rig.gate, rig.sessions, rig.metrics, metrics_groups=("staff",))
+    async with serving(app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
+        assert (await alice.get("/metrics")).status_code == 200
+        refusal = await bob.get("/metrics")
+    assert (refusal.status_code, refusal.json()["error"]["data"]["code"]) == (403, "GROUP_REQUIRED")
+    assert "staff" not in refusal.text
 
 
 async def test_health_needs_no_key_and_metrics_do(guarded: str) -> None:

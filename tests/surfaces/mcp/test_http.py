@@ -14,6 +14,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from armarium.foundation import cancellation as limits
+from armarium.foundation.identity import Authenticator
 from support.mcp_messages import (
     DEADLINE_S,
     calling,
@@ -26,7 +27,7 @@ from support.mcp_messages import (
     request,
     serving,
 )
-from support.mcp_test_server import ALICE_KEY, Rig, build
+from support.mcp_test_server import ALICE, ALICE_KEY, Rig, build
 from support.waiting import eventually
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -40,7 +41,7 @@ def cancelling(request_id: Any) -> dict[str, Any]:
 @pytest.fixture
 def eager_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is told at every beat, not four times a second."""
-    monkeypatch.setattr(limits, "_PROGRESS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(limits, "PROGRESS_INTERVAL_S", 0.0)
 
 
 async def test_an_answer_is_json_unless_there_is_more_to_say(http: httpx.AsyncClient, session: dict[str, str]) -> None:
@@ -280,6 +281,19 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
             lines = stream.aiter_lines()
             comments = [line async for line in _first(lines, 4) if line]
     assert comments == [": keep-alive", ": keep-alive"]
+
+
+async def test_a_listening_stream_ends_when_its_key_is_revoked() -> None:
+    keys = [(ALICE.apikey_hash, ALICE)]
+    rig = build(authenticator=Authenticator((), further=lambda: keys))
+    async with serving(rig.app) as url, http_client(url) as http:
+        session = await open_session(http)
+        ours = rig.sessions.open_sessions[session["mcp-session-id"]]
+        async with http.stream("GET", "/mcp", headers=session) as stream:
+            keys.clear()
+            await ours.connection.notify("notifications/message", {"level": "info", "data": "confidential"})
+            with anyio.fail_after(DEADLINE_S):
+                assert [message async for message in events(stream)] == []
 
 
 async def _first(lines: Any, count: int) -> Any:

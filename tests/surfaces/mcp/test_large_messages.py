@@ -23,7 +23,7 @@ from armarium.surfaces import response_encoder
 from armarium.surfaces.argument_bounds import MAX_ARGUMENTS, MAX_MEMBERS, has_at_most_values
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.json_text import replace_surrogates
-from armarium.surfaces.mcp.deferred_parts import DeferredParts
+from armarium.surfaces.mcp.event_stream import DeferredParts
 from armarium.surfaces.response_encoder import EncodedJson, encode_answer, encode_message, encode_value, estimate_size
 from support.mcp_messages import calling, http_client, open_session, request, serving
 from support.mcp_test_server import ALICE, ALICE_KEY, Rig, build

@@ -119,7 +119,7 @@ async def test_the_official_client_lists_and_calls_tools(mode: str) -> None:
         assert failed.structured_content["error"]["code"] == "INVALID_ARGUMENT"
 
 
-async def test_half_a_character_is_refused_under_the_id_of_its_request(server: Child) -> None:
+async def test_an_unpaired_surrogate_is_refused_under_the_id_of_its_request(server: Child) -> None:
     await server.send(calling("echo", id="cut", text="half \ud83d"), calling("echo", id="whole", text="\U0001f600"))
     answers = await server.answers(2)
     assert answers["cut"]["result"]["structuredContent"]["error"]["details"] == {"field": "text"}

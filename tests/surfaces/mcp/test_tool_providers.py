@@ -356,9 +356,7 @@ async def test_taking_a_call_back_cancels_the_tool(
         assert not (await client.call_tool("echo", {"text": "still here"})).is_error
 
 
-async def test_a_tool_taken_off_the_shelf_finishes_the_call_it_is_in(
-    tool_provider: ScriptedToolProvider, address: str
-) -> None:
+async def test_a_removed_tool_finishes_the_call_it_is_in(tool_provider: ScriptedToolProvider, address: str) -> None:
     slow, results = Slow(), list[types.CallToolResult]()
     tool_provider.put(slow.tool("all.wait"))
 

@@ -52,6 +52,14 @@ def test_an_answer_never_has_half_characters_in_it() -> None:
     assert json.loads(encode(answer))["result"] == {"half ?": ["half ?", {"a": "half ?", "n": 1}]}
 
 
+def test_integers_of_any_size_are_written() -> None:
+    """Servers behind the gateway may send them."""
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {HALF: [10**30, 1]}}
+    assert json.loads(encode(answer))["result"] == {"half ?": [10**30, 1]}
+    assert json.loads(encode(answer, newline=True)) == json.loads(encode(answer))
+    assert json.loads(encode({"id": 1, "result": object()}))["error"]["message"] == "Internal error"
+
+
 def test_a_pair_of_escapes_is_a_whole_character() -> None:
     assert not has_unpaired_surrogate("ä😀")
     assert has_unpaired_surrogate(HALF)

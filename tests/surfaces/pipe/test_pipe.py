@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -298,6 +300,7 @@ async def test_if_decides_whether_a_step_runs(pipes: Pipes, condition: Any, runs
         ({"steps": [{"id": "a"}]}, "steps.0"),
         ({"steps": [say("a", "x", pipe={"steps": [say("b", "y")]})]}, "steps.0"),
         ({"steps": [say("", "x")]}, "steps.0.id"),
+        ({"steps": [say("a" * 201, "x")]}, "steps.0.id"),
         ({"steps": [say("a", "x"), say("a", "y")]}, "steps.1.id"),
         ({"steps": [{"id": "a", "tool": "mcp_pipe", "args": {"steps": []}}]}, "steps.0.tool"),
         ({"steps": [say("a", "x", when=True)]}, "steps.0.when"),
@@ -363,6 +366,122 @@ async def test_references_cannot_multiply_a_text_without_bound() -> None:
     assert pipes.tools.called == []
 
 
+async def test_references_are_counted_also_if_they_yield_nothing(pipes: Pipes) -> None:
+    repeated = {"$eq": ["${last.error}" * 1000, ""]}
+    answer = await pipes.run(say("a", "x"), *(say(str(number), "x", **{"if": repeated}) for number in range(11)))
+
+    assert answer["error"]["code"] == "INVALID_ARGUMENT"
+    assert "too many references" in answer["error"]["message"]
+    assert [*answer["steps"]][-1] == "10"
+
+
+async def test_what_references_yield_is_bounded_for_all_conditions_together() -> None:
+    """A condition runs no tool, and may be evaluated in every round of a loop."""
+    pipes = Pipes(PipeSettings(max_result_bytes=100_000))
+    condition = {"$not": {"$eq": [{"$ref": "vars.many"}, {"$ref": "vars.many"}]}}
+    inner = {"steps": [say(str(number), "x", **{"if": condition}) for number in range(40)]}
+
+    answer = await pipes.run({"id": "a", "pipe": inner, "foreach": [1, 2]}, vars={"many": [0] * 2500})
+
+    assert answer["error"]["code"] == "RESPONSE_TOO_LARGE"
+    (first,) = answer["steps"]["a"]["items"]
+    assert sum("skipped" in step for step in first["steps"].values()) == 5
+
+
+async def test_others_run_between_steps_that_are_skipped(pipes: Pipes) -> None:
+    inner = {"steps": [say(str(number), "x", **{"if": False}) for number in range(40)]}
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        with anyio.fail_after(30):
+            await pipes.run({"id": "a", "pipe": inner, "foreach": list(range(10))})
+        tasks.cancel_scope.cancel()
+
+    assert turns >= 400
+
+
+async def test_a_path_has_a_bounded_number_of_elements(pipes: Pipes) -> None:
+    answer = await pipes.run(say("a", "x", foreach={"$ref": "vars" + ".a" * 1000}))
+
+    assert answer["error"]["code"] == "INVALID_REFERENCE"
+    assert "1000 elements" in answer["error"]["message"]
+
+
+async def test_integers_above_64_bits_are_passed_on_and_counted() -> None:
+    pipes = Pipes(PipeSettings(max_result_bytes=100_000))
+    number = 10**4000
+
+    given = {"vars": {"n": number, "l": [number]}, "steps": [say("a", "${vars.n} ${vars.l}")]}
+
+    result = await pipes.result({**given, "return": {"$ref": "vars.l"}})
+    assert pipes.tools.called == [f"{number} [{number}]"]
+    assert json.loads(result["content"][0]["text"])["result"] == [number]
+
+    refused = await pipes.result({**given, "return": [{"$ref": "vars.n"}] * 100})
+    assert refused["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
+
+
+async def test_a_reference_to_a_list_counts_what_is_hidden_between_small_items(pipes: Pipes) -> None:
+    listed: list[Any] = [0] * 258
+    listed[1] = "x" * 1_000_000
+
+    answer = await pipes.run(say("a", "x"), vars={"x": listed}, **{"return": [{"$ref": "vars.x"}] * 20})
+
+    assert answer["error"]["code"] == "RESPONSE_TOO_LARGE"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"pipe": {"steps": [say("a", "x")], "return": "${vars.x}!"}},
+        {"pipe": {"steps": [say("a", "x")], "return": {"$ref": "vars.x"}}},
+        {"pipe": {"steps": [say("a", "x")], "vars": {"y": "${vars.x}!"}}},
+        {"tool": "say", "args": {"text": "x"}, "foreach": ["${vars.x}!"]},
+    ],
+    ids=["a result", "a repeated result", "a variable", "a list"],
+)
+async def test_steps_cannot_multiply_a_text_without_bound(step: dict[str, Any]) -> None:
+    pipes = Pipes(PipeSettings(max_result_bytes=20_000))
+    steps = [{"id": str(number), **step} for number in range(10)]
+    for wanted in (steps, [{"id": "group", "parallel": steps}]):
+        answer = await pipes.run(*wanted, vars={"x": "y" * 5000}, **{"return": None})
+
+        assert answer["error"]["code"] == "RESPONSE_TOO_LARGE"
+        assert len(orjson.dumps(answer)) < 40_000
+
+
+async def test_nested_results_that_are_repeated_are_bounded() -> None:
+    pipes = Pipes(PipeSettings(max_result_bytes=50_000))
+    step = say("a", "x" * 5000)
+    for _ in range(5):
+        step = {"id": "a", "pipe": {"steps": [step]}}
+
+    result = await pipes.result({"steps": [step]})
+
+    assert result["structuredContent"]["error"]["code"] == "RESPONSE_TOO_LARGE"
+    assert len(orjson.dumps(result["structuredContent"])) < 150_000
+
+
+async def test_arguments_of_steps_that_wait_are_not_in_memory() -> None:
+    pipes = Pipes(PipeSettings(max_concurrent=2))
+    children = [{"id": str(number), "tool": "overlap", "args": {"text": "${vars.x}" * 5}} for number in range(30)]
+    tracemalloc.start()
+    try:
+        await pipes.run({"id": "all", "parallel": children}, vars={"x": "y" * 1_000_000})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 100_000_000
+
+
 async def test_the_results_of_all_steps_are_bounded_together() -> None:
     pipes = Pipes(PipeSettings(max_result_bytes=20_000))
     steps = [{"id": str(number), "tool": "say", "args": {"text": "x" * 100, "count": 30}} for number in range(10)]
@@ -371,6 +490,22 @@ async def test_the_results_of_all_steps_are_bounded_together() -> None:
 
     assert answer["error"]["code"] == "RESPONSE_TOO_LARGE"
     assert len(orjson.dumps(answer)) < 40_000
+
+
+async def test_a_result_with_all_steps_does_not_contain_itself(pipes: Pipes) -> None:
+    inner = {"vars": {"s": {"$ref": "steps"}}, "steps": [say("a", "x")], "return": {"$ref": "vars.s"}}
+
+    answer = await pipes.run(say("first", "x"), {"id": "second", "pipe": inner})
+
+    assert answer["result"]["result"] == {"first": answer["steps"]["first"]}
+
+
+async def test_references_cannot_nest_a_value_without_bound(pipes: Pipes) -> None:
+    inner = {"vars": {"s": {"$ref": "last"}}, "steps": [say("a", "x")], "return": [[[{"$ref": "vars.s"}]]]}
+
+    answer = await pipes.run(*({"id": str(number), "pipe": inner} for number in range(24)), **{"return": None})
+
+    assert "nested more than 64 levels" in answer["error"]["message"]
 
 
 async def test_deeply_nested_json_text_is_refused(pipes: Pipes) -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -26,8 +27,9 @@ from wsproto.events import (
 )
 
 from armarium.foundation.events import PublicEvent
+from armarium.foundation.identity import Authenticator
 from armarium.surfaces.web.events import StreamLimits
-from support.notes_api import BASE, KEY, STAFF_KEY, Demo, caller_of, demo, served
+from support.notes_api import BASE, CAROL, KEY, STAFF_KEY, Demo, caller_of, demo, served
 from support.waiting import eventually
 
 DEADLINE_S = 10.0
@@ -155,6 +157,7 @@ async def test_events_come_as_they_happen(server: Demo, address: str) -> None:
     await eventually(lambda: not heard_by(server))
 
 
+@pytest.mark.contract("G8-3")
 async def test_events_for_a_group_reach_its_members_alone(server: Demo, address: str) -> None:
     async with (
         listening(address) as carol,
@@ -168,6 +171,29 @@ async def test_events_for_a_group_reach_its_members_alone(server: Demo, address:
         assert await staff.next() == (CHANGE.name, CHANGE.data)
         assert await carol.next() == (CHANGE.name, CHANGE.data)
         assert await carols_socket.event() == {"event": CHANGE.name, "data": CHANGE.data}
+
+
+@pytest.mark.parametrize("keep_alive_s", [15.0, 0.01], ids=["at the next event", "while nothing happens"])
+@pytest.mark.parametrize("way", ["a stream", "a socket"])
+async def test_a_stream_ends_when_its_key_is_revoked(way: str, keep_alive_s: float) -> None:
+    keys = [(CAROL.apikey_hash, CAROL)]
+    authenticator = Authenticator((), further=lambda: keys)
+    server = demo(authenticator=authenticator, stream_limits=StreamLimits(keep_alive_s=keep_alive_s))
+    opened = listening if way == "a stream" else partial(socket_to, **BEARER)
+    async with served(server.app) as address, opened(address) as client:
+        await eventually(lambda: heard_by(server))
+        if isinstance(client, Stream):
+            await client.comment()
+        else:
+            assert isinstance(await client.next(), AcceptConnection)
+        keys.clear()
+        if keep_alive_s > 1:
+            await server.events.publish(CHANGE)
+        if isinstance(client, Stream):
+            assert not any(line.startswith("data") for line in await client.rest())
+        else:
+            assert isinstance(await client.next(), CloseConnection)
+    assert not heard_by(server)
 
 
 async def test_a_stream_shows_now_and_then_that_it_is_alive() -> None:
@@ -227,6 +253,13 @@ async def test_a_page_brings_its_key_as_a_subprotocol(
         assert accepted.subprotocol == chosen
         await server.events.publish(CHANGE)
         assert await client.event() == {"event": CHANGE.name, "data": CHANGE.data}
+
+
+async def test_a_socket_with_two_keys_is_refused(server: Demo, address: str) -> None:
+    async with socket_to(address, f"bearer.{KEY}", "bearer.another", origin=address) as client:
+        refusal = await client.next()
+    assert isinstance(refusal, RejectConnection)
+    assert refusal.status_code == 400
 
 
 async def test_a_socket_hears_events_whatever_it_says(server: Demo, address: str) -> None:

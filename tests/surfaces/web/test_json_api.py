@@ -99,7 +99,7 @@ async def test_a_query_that_does_not_fit_is_told_in_the_capabilitys_envelope(
     assert (error_of(answer)["code"], error_of(answer)["message"]) == ("INVALID_ARGUMENT", message)
 
 
-async def test_a_note_goes_through_its_whole_life(carol: httpx.AsyncClient) -> None:
+async def test_a_note_is_created_changed_and_deleted(carol: httpx.AsyncClient) -> None:
     made = await carol.post("/api/demo/notes", json={"title": "tea", "text": "green"})
     assert (made.status_code, made.json()) == (201, {"number": 1, "title": "tea", "text": "green"})
     changed = await carol.patch("/api/demo/notes/1", json={"title": "tea", "text": " or black"})
@@ -146,7 +146,7 @@ async def test_a_body_that_is_no_json_is_told_in_the_envelope(carol: httpx.Async
     assert (answer.status_code, error_of(answer)["message"]) == (400, "the body is not valid JSON")
 
 
-async def test_half_a_character_in_a_body_is_the_callers_mistake_and_in_an_answer_a_question_mark(
+async def test_an_unpaired_surrogate_in_a_body_is_the_callers_mistake_and_in_an_answer_a_question_mark(
     carol: httpx.AsyncClient,
 ) -> None:
     told = await carol.post(

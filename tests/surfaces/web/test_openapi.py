@@ -11,8 +11,7 @@ from pydantic import BaseModel
 from schemathesis import GenerationMode
 from typing_extensions import TypedDict
 
-from armarium.capabilities.store.manifest import declared_tools
-from armarium.capabilities.store.tools import store_routes
+from armarium.capabilities.store.manifest import MANIFEST
 from armarium.foundation.routes import Route
 from armarium.foundation.tools import Args, Call, ErrorStyle, local_tool
 from armarium.surfaces.web.openapi import openapi_document
@@ -70,7 +69,7 @@ async def test_the_description_is_valid_openapi() -> None:
 
 
 def test_the_description_of_the_store_is_valid_openapi() -> None:
-    document = openapi_document([("store", route) for route in store_routes(declared_tools())])
+    document = openapi_document([("store", route) for route in MANIFEST.declared_routes()])
     OpenAPIV31SpecValidator(document).validate()
     assert set(document["components"]["schemas"]) >= {"Refusal", "store.Error"}
     assert document["paths"]["/api/store/{project}/file"].keys() == {"get", "put", "patch", "delete"}

@@ -18,6 +18,7 @@ from armarium.foundation.audit import AuditFilter, CallRecord, follow_records, r
 from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.sqlite import translated_errors
 from armarium.foundation.telemetry import timestamp
+from armarium.surfaces.cli.trust import require_trusted_settings
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PLAIN = "{at:<27} {outcome:<20} {tool:<16} {principal:<12} {duration:>10} {subject}"
@@ -33,10 +34,8 @@ _HEADINGS = {
 Row = tuple[int, CallRecord]
 
 
-class UnreadableAuditLog(ArmariumError):
+class UnreadableAuditLog(ArmariumError, code="AUDIT_UNREADABLE"):
     """The file exists, but is not an audit log that can be read."""
-
-    code = "AUDIT_UNREADABLE"
 
 
 def parse_time(text: str | None, option: str) -> str | None:
@@ -77,7 +76,9 @@ def _configured_file(config: Path | None) -> Path:
         return CoreSettings().audit_file()
     from armarium.settings import Settings
 
-    return load_settings(Settings, file, environ=os.environ).audit_file()
+    settings = load_settings(Settings, file, environ=os.environ)
+    require_trusted_settings(config)
+    return settings.audit_file()
 
 
 def show_calls(log: Path, wanted: AuditFilter, *, last: int, as_json: bool) -> None:

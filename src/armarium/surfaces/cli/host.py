@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import resource
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from armarium.command_line.host import HttpOptions
 from armarium.command_line.options import CONFIG_FILE, settings_file
 from armarium.command_line.output import say
 from armarium.foundation.errors import ArmariumError, ConfigError
+from armarium.foundation.network import restrict_network
+from armarium.surfaces.cli.trust import require_trusted_files
 
 if TYPE_CHECKING:
     from armarium.capability import OpenCapability, ServerIdentity
@@ -37,7 +40,9 @@ class Host:
 
         return Settings
 
-    def load_settings(self, config: Path | None = None, flags: Mapping[str, Any] | None = None) -> CoreSettings:
+    def load_settings(
+        self, config: Path | None = None, flags: Mapping[str, Any] | None = None, *, trust: bool = False
+    ) -> CoreSettings:
         from armarium.foundation.settings_loader import load_settings
 
         file = settings_file(config)
@@ -46,7 +51,10 @@ class Host:
                 f"there is no {CONFIG_FILE} here",
                 hint=f"name one with --config, or write one: armarium config print --dir . > {CONFIG_FILE}",
             )
-        return load_settings(self.settings_type, file, environ=os.environ, flags=flags)
+        settings = load_settings(self.settings_type, file, environ=os.environ, flags=flags)
+        require_trusted_files(settings, config, granted=trust)
+        restrict_network(settings.network)
+        return settings
 
     def section(self, settings: CoreSettings, capability: str) -> Any:
         section = getattr(settings, capability, None)
@@ -106,26 +114,36 @@ class Host:
     ) -> None:
         import anyio
 
+        from armarium.command_line.addresses import local_address
         from armarium.foundation.authentication import open_authenticator
-        from armarium.foundation.sockets import base_address, listen
+        from armarium.foundation.sockets import base_address, configured_tls, listen, travels_in_clear_text
         from armarium.server import open_server
         from armarium.surfaces.mcp.http_server import serve_http
 
         options = options or HttpOptions()
         _prepare_process(settings)
         authenticator = options.authenticator or open_authenticator(settings)
+        tls = options.tls or configured_tls(settings.server.tls)
+        if tls is None and travels_in_clear_text(settings.server):
+            _log.warning(
+                "keys and files travel in clear text; set server.tls, or trusted_proxies behind a proxy with TLS",
+                extra={"host": settings.server.host},
+            )
 
         async def main() -> None:
             with options.listening or listen(settings.server.host, settings.server.port) as listening:
-                address = base_address(listening, tls=options.tls is not None)
-                async with open_server(settings, events=options.events, only=only) as server:
-                    await serve_http(
-                        server.http(authenticator, endpoint=options.endpoint),
-                        listening,
-                        grace_s=settings.server.shutdown_grace or 0,
-                        on_ready=lambda: announce(address),
-                        tls=options.tls,
-                    )
+                address = base_address(listening, tls=tls is not None)
+                near = local_address(address)
+                is_whole = only is None and options.endpoint is None
+                async with open_server(settings, events=options.events, only=only, address=near) as server:
+                    with _recorded(settings, near) if is_whole else nullcontext():
+                        await serve_http(
+                            server.http(authenticator, endpoint=options.endpoint),
+                            listening,
+                            grace_s=settings.server.shutdown_grace or 0,
+                            on_ready=lambda: announce(address),
+                            tls=tls,
+                        )
             _log.info("stopped")
 
         anyio.run(main, backend_options={"use_uvloop": True})
@@ -150,6 +168,21 @@ class Host:
                 await serve_stdio(mcp_server, max_message_bytes=settings.server.max_body_bytes)
 
         anyio.run(main, backend_options={"use_uvloop": True})
+
+
+@contextmanager
+def _recorded(settings: CoreSettings, address: str) -> Generator[None]:
+    """Let `armarium console` find this server inside the block."""
+    from armarium.surfaces.cli.running_servers import RunningServer, recorded
+
+    with ExitStack() as record:
+        if settings.console.enabled:
+            server = RunningServer(address, settings.security.auth != "none", time.time())
+            try:
+                record.enter_context(recorded(settings.state_path(), server))
+            except OSError as error:
+                _log.warning("commands cannot find this server", extra={"reason": error.strerror})
+        yield
 
 
 def _prepare_process(settings: CoreSettings) -> None:

@@ -9,11 +9,9 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Never, cast
+from typing import Any, cast
 
-import typer
-
-from armarium.command_line.output import Misuse, say, show, show_json
+from armarium.command_line.output import Misuse, confirm, say, show, show_json
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.identity import read_token
@@ -22,10 +20,8 @@ from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry
 _SURROGATE_ESCAPES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
 
 
-class UnusableConfiguration(ArmariumError):
+class UnusableConfiguration(ArmariumError, code="CLIENT_CONFIG_INVALID"):
     """The client's configuration file cannot be read, parsed or written. It was not changed."""
-
-    code = "CLIENT_CONFIG_INVALID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,12 @@ def plan(client_name: str, server: RunningServer | Entry, *, name: str, scope: S
     _merge(document, client, name, entry, file)
     if secret is None and isinstance(server, RunningServer) and server.token and client.token_input:
         _merge_input(document, client.token_input, file)
-    after = before if before is not None and _parsed(before, file) == document else _serialised(document)
+    if before is not None and _parsed(before, file) == document:
+        after = before
+    else:
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+        # The file may contain unpaired surrogates as JSON escapes. UTF-8 cannot encode them, so they are escaped again.
+        after = (text.translate(_SURROGATE_ESCAPES) + "\n").encode()
     return Plan(client, name, chosen, file, document[client.section][name], before, after, secret, notes)
 
 
@@ -134,11 +135,13 @@ def _entry_for(
 
 
 def _parsed(content: bytes | None, file: Path) -> dict[str, Any]:
+    from armarium.surfaces.json_text import reject_constant
+
     text = (content or b"").decode("utf-8-sig", "surrogateescape")
     if not text.strip():
         return {}
     try:
-        document = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
+        document = json.loads(text, object_pairs_hook=_unique_names, parse_constant=reject_constant)
     except ValueError as error:
         raise UnusableConfiguration(
             f"{file} is not plain JSON: {error}",
@@ -157,10 +160,6 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _merge(document: dict[str, Any], client: Client, name: str, entry: Entry, file: Path) -> None:
     servers = document.setdefault(client.section, {})
     existing = servers.get(name, {}) if isinstance(servers, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] any JSON
@@ -177,12 +176,6 @@ def _merge_input(document: dict[str, Any], definition: Entry, file: Path) -> Non
     known = cast(list[Any], inputs)
     if not any(isinstance(each, dict) and cast(Entry, each).get("id") == definition["id"] for each in known):
         known.append(definition)
-
-
-def _serialised(document: dict[str, Any]) -> bytes:
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    # The file may contain unpaired surrogates as JSON escapes. UTF-8 cannot encode them, so they are escaped again.
-    return (text.translate(_SURROGATE_ESCAPES) + "\n").encode()
 
 
 def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -206,25 +199,14 @@ def apply(plan: Plan, *, yes: bool, dry_run: bool, as_json: bool) -> None:
     elif dry_run:
         say("nothing was written (--dry-run)")
     else:
-        _confirm(yes)
+        if not yes:
+            confirm("Write it?", default=True, outcome="nothing was written", hint="add --yes, or --dry-run")
         described |= {"written": True, "backup": _write(plan)}
         say(f"written; {plan.client.activation}")
     for note in plan.notes:
         say(note)
     if as_json:
         show_json(described)
-
-
-def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Misuse("there is no terminal to ask at, so nothing was written", hint="add --yes, or --dry-run")
-    try:
-        typer.confirm("Write it?", default=True, abort=True, err=True)
-    except typer.Abort:
-        say("stopped; nothing was changed")
-        raise
 
 
 def _write(plan: Plan) -> str | None:

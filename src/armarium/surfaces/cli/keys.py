@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Argument, Option
 
 from armarium.command_line.options import AsJson, ConfigFile, settings_file
 from armarium.command_line.output import Misuse, say, show, show_json
+from armarium.surfaces.cli.trust import require_trusted_settings
 
 if TYPE_CHECKING:
     from armarium.foundation.keys import KeyFile, StoredKey
+    from armarium.foundation.settings import CoreSettings
+    from armarium.foundation.tools import Call
+
+T = TypeVar("T")
 
 keys_app = typer.Typer(rich_markup_mode=None)
 
@@ -42,6 +49,7 @@ def keys(context: typer.Context) -> None:
 
 @keys_app.command()
 def add(
+    context: typer.Context,
     name: Name,
     group: Annotated[
         list[str] | None, Option(metavar="GROUP", help="Group of the caller; repeat it for several.")
@@ -73,22 +81,26 @@ def add(
     for each in capability or ():
         if each not in known:
             raise Misuse(f"--capability: there is no {each}", hint=f"one of {', '.join(known)}")
-    stored, secret = _key_file(config).add(
-        name,
-        groups=tuple(group or ()),
-        capabilities=tuple(capability) if capability else None,
-        access="read" if read_only else "write",
-        expires_at=_moment(expires),
-        requests_per_second=requests_per_second,
-        calls_in_flight=calls_in_flight,
-    )
+    if not all(group or ()):
+        raise Misuse("--group: a name must not be empty")
+    traits: dict[str, Any] = {
+        "groups": tuple(group or ()),
+        "capabilities": tuple(capability) if capability else None,
+        "access": "read" if read_only else "write",
+        "expires_at": _moment(expires),
+        "requests_per_second": requests_per_second,
+        "calls_in_flight": calls_in_flight,
+    }
+    stored, secret = _change(context, config, "keys_add", lambda file: file.add(name, **traits), name, traits)
     _show_secret(stored, secret, as_json=as_json)
 
 
 @keys_app.command("list")
 def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """List the keys. Their secrets are not stored and cannot be listed."""
-    stored = _key_file(config).read()
+    from armarium.foundation.keys import KeyFile
+
+    stored = KeyFile(_settings(config).keys_file()).read()
     if as_json:
         show_json([_described(key) for key in stored])
         return
@@ -106,6 +118,7 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @keys_app.command()
 def rotate(
+    context: typer.Context,
     name: Name,
     grace: Annotated[
         str | None, Option(metavar="DURATION", help="How long the old secret stays valid: 10m, 1h, 1d. [default: not]")
@@ -114,26 +127,59 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Replace the secret of a key and print the new one. The caller keeps their files and rights."""
-    stored, secret = _key_file(config).rotate(name, grace=_duration(grace, "--grace") if grace else timedelta(0))
+    still_valid = _duration(grace, "--grace") if grace else timedelta(0)
+    stored, secret = _change(
+        context, config, "keys_rotate", lambda file: file.rotate(name, grace=still_valid), name, {"grace": grace}
+    )
     _show_secret(stored, secret, as_json=as_json)
 
 
 @keys_app.command()
-def revoke(name: Name, config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Remove a key. Its next request is refused; calls in progress finish."""
-    revoked = _key_file(config).revoke(name)
+def revoke(context: typer.Context, name: Name, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Remove a key. Its next request is refused and its listening streams end; calls in progress finish."""
+    revoked = _change(context, config, "keys_revoke", lambda file: file.revoke(name), name)
     if as_json:
         show_json({"revoked": revoked.name})
     else:
         say(f"revoked {revoked.name}")
 
 
-def _key_file(config: Path | None) -> KeyFile:
-    from armarium.foundation.keys import KeyFile
+def _settings(config: Path | None) -> CoreSettings:
     from armarium.foundation.settings_loader import load_settings
     from armarium.settings import Settings
 
-    return KeyFile(load_settings(Settings, settings_file(config), environ=os.environ).keys_file())
+    settings = load_settings(Settings, settings_file(config), environ=os.environ)
+    require_trusted_settings(config)
+    return settings
+
+
+def _change(
+    context: typer.Context,
+    config: Path | None,
+    action: str,
+    change: Callable[[KeyFile], T],
+    name: str,
+    traits: Mapping[str, Any] | None = None,
+) -> T:
+    """Change the keys through the dispatcher, which records it, also if it fails. The result, with the secret, stays
+    here."""
+    import anyio
+
+    from armarium.foundation.keys import KeyFile
+    from armarium.foundation.tools import ToolSpec
+
+    settings = _settings(config)
+    changed: list[T] = []
+
+    async def run(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        changed.append(change(KeyFile(settings.keys_file())))
+        return {}
+
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "traits": {"type": "object"}}}
+    tool = ToolSpec(action, "Change the keys.", schema, run, subject=("", "name"))
+    given = {"name": name, "traits": {each: str(value) for each, value in (traits or {}).items() if value}}
+    anyio.run(partial(context.obj.call, "keys", tool, given, settings=settings))
+    return changed[0]
 
 
 def _show_secret(key: StoredKey, secret: str, *, as_json: bool) -> None:

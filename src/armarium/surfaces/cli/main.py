@@ -15,8 +15,10 @@ from armarium.command_line import run as command
 from armarium.command_line.host import CommandGroups
 from armarium.command_line.options import CONFIG_FILE, AsJson, ConfigFile, LogLevel
 from armarium.command_line.output import FAILED, Misuse, report, show, show_json
+from armarium.surfaces.cli.directory_flags import WantedCapabilities, takes_directory_flags
 from armarium.surfaces.cli.host import Host
 from armarium.surfaces.cli.keys import keys_app
+from armarium.surfaces.cli.trust import trust_app
 
 # Commands import what they need when they run: a server must start within a second, and most commands need little.
 
@@ -29,18 +31,12 @@ app = typer.Typer(
 config_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
+app.add_typer(trust_app, name="trust")
 for _manifest in MANIFESTS:
     _manifest.add_commands(CommandGroups(app, config_app))
 
 Address = Annotated[str | None, Option(metavar="ADDRESS", help="Address to listen on.")]
 Port = Annotated[int | None, Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 chooses a free one.")]
-Index = Annotated[
-    bool,
-    Option("--index/--no-index", help="Index the directory, so that agents can search it and ask questions about it."),
-]
-Registry = Annotated[
-    bool, Option("--registry/--no-registry", help="Record findings and issues about files in DIR/.armarium.")
-]
 Write = Annotated[bool, Option("--write", help="Let agents change files. Without it they can only read.")]
 
 
@@ -56,6 +52,7 @@ def armarium(
       armarium up .                           serve this directory, read-only
       armarium up ~/notes --write             let agents change files as well
       armarium install claude-code --dir .    connect a client to a directory
+      armarium console --open                 look at everything in the browser
       armarium audit --last 20                list the calls of agents
       armarium registry files                 list files with their findings
       armarium doctor                         check the installation
@@ -73,12 +70,12 @@ def armarium(
 
 
 @app.command()
+@takes_directory_flags
 def up(
     context: typer.Context,
     directory: Annotated[Path, Argument(metavar="DIR", help="Directory to serve.", show_default=False)] = Path(),
     write: Write = False,
-    index: Index = True,
-    registry: Registry = True,
+    wanted: WantedCapabilities = None,
     port: Annotated[
         int | None,
         Option(metavar="N", min=0, max=65535, help="Port to listen on. [default: 8091, or a free one]"),
@@ -105,7 +102,6 @@ def up(
     from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "security.auth": auth, "telemetry.log_level": log_level}
-    wanted = {"corpus": index, "registry": registry}
     settings = start.directory_settings(directory, write=write, wanted=wanted, name=name, flags=flags)
     serve_directory = partial(start.up, context.obj, directory, settings, name=name, write=write, as_json=as_json)
     command.run_until_interrupted(serve_directory)
@@ -117,6 +113,7 @@ def serve(
     config: ConfigFile = None,
     host: Address = None,
     port: Port = None,
+    trust: Annotated[bool, Option("--trust", help="Trust the armarium.yaml in this directory.")] = False,
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -130,18 +127,18 @@ def serve(
     from armarium.surfaces.cli import start
 
     flags = {"server.port": port, "server.host": host, "telemetry.log_level": log_level}
-    settings = context.obj.load_settings(config, flags)
+    settings = context.obj.load_settings(config, flags, trust=trust)
     command.run_until_interrupted(partial(start.serve, context.obj, settings, config or CONFIG_FILE, as_json=as_json))
 
 
 @app.command()
+@takes_directory_flags
 def stdio(
     context: typer.Context,
     directory: Annotated[Path | None, Argument(metavar="DIR", help="Directory to serve. [default: this one]")] = None,
     config: Annotated[Path | None, Option(metavar="FILE", help="YAML file of settings, instead of DIR.")] = None,
     write: Write = False,
-    index: Index = True,
-    registry: Registry = True,
+    wanted: WantedCapabilities = None,
     log_level: LogLevel = None,
 ) -> None:
     """Serve the client that started this process, over stdio.
@@ -152,13 +149,38 @@ def stdio(
 
     flags = {"telemetry.log_level": log_level}
     if config is None:
-        wanted = {"corpus": index, "registry": registry}
         settings = start.directory_settings(directory or Path(), write=write, wanted=wanted, flags=flags)
     elif directory is not None or write:
         raise Misuse("DIR and --write do not go with --config", hint="name directories in the file's sandbox.roots")
     else:
         settings = context.obj.load_settings(config, flags)
     command.run_until_interrupted(partial(start.stdio, context.obj, settings))
+
+
+@app.command()
+def console(
+    port: Annotated[int | None, Option(metavar="N", help="The server on this port. [default: the newest]")] = None,
+    open_browser: Annotated[bool, Option("--open", help="Open it in the browser.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the address of the web console of a running server.
+
+    At a terminal it is a link that logs in as the user who runs the server. It works once, for five minutes.
+
+    \b
+    armarium console           print a link
+    armarium console --open    open it in the browser
+    """
+    import os
+
+    from armarium.command_line.options import settings_file
+    from armarium.foundation.settings_loader import load_settings
+    from armarium.settings import Settings
+    from armarium.surfaces.cli.console import show_console
+
+    settings = load_settings(Settings, settings_file(config), environ=os.environ)
+    show_console(settings.state_path(), port=port, open_browser=open_browser, as_json=as_json)
 
 
 @app.command()
@@ -170,6 +192,9 @@ def audit(
     path: Annotated[str | None, Option(metavar="PREFIX", help="Only paths with this prefix.")] = None,
     outcome: Annotated[Literal["success", "error"] | None, Option(help="Only calls with this outcome.")] = None,
     code: Annotated[str | None, Option(metavar="CODE", help="Only errors with this code.")] = None,
+    status: Annotated[
+        str | None, Option(metavar="STATUS", help="Only calls with this outcome or error code, as in GET /api/audit.")
+    ] = None,
     since: Annotated[
         str | None,
         Option(metavar="WHEN", help="Only calls since then: 15m, 2h or 1d ago, or a date and time (ISO 8601)."),
@@ -201,6 +226,7 @@ def audit(
         path_prefix=path,
         outcome=outcome,
         code=code,
+        status=status,
         since=audit_log.parse_time(since, "--since"),
         until=audit_log.parse_time(until, "--until"),
     )
@@ -344,7 +370,8 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    reporter = command.ErrorReporter(partial(report, as_json=command.wants_json(arguments)))
+    style = next((each.error_style for each in MANIFESTS if [each.name] == [*arguments[:1]]), None)
+    reporter = command.ErrorReporter(partial(report, as_json=command.wants_json(arguments), style=style))
     return command.run_app(app, "armarium", arguments, reporter, Host())
 
 

@@ -20,16 +20,17 @@ from armarium.assembly import MANIFESTS
 from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.options import settings_file
-from armarium.command_line.output import Misuse, say, show_json, without_credentials
+from armarium.command_line.output import Misuse, destinations_line, say, show_json, without_credentials
 from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
 from armarium.foundation.identity import read_token
+from armarium.foundation.network import restrict_network
 from armarium.foundation.settings import CoreSettings
 from armarium.foundation.settings_loader import load_settings
 from armarium.foundation.sockets import listen
 from armarium.manifest import ServedDirectory
-from armarium.settings import Settings, configured
+from armarium.settings import Settings, configured, text_destinations
 
 _log = logging.getLogger("armarium")
 
@@ -62,7 +63,9 @@ def directory_settings(
                 say(f"hint: {error.hint}")
             continue
         values |= {f"{manifest.name}.{key}": value for key, value in (section or {}).items()}
-    return load_settings(Settings, environ=os.environ, flags=values)
+    settings = load_settings(Settings, environ=os.environ, flags=values)
+    restrict_network(settings.network)
+    return settings
 
 
 def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str, write: bool, as_json: bool) -> None:
@@ -72,6 +75,7 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
     options = HttpOptions(open_authenticator(settings), _listen_or_choose_port(settings), events=events)
     progress = [] if as_json else [manifest.progress_display for manifest, _ in configured(settings)]
     displays = [display(events) for display in progress if display is not None]
+    say(destinations_line(text_destinations(settings)))
 
     def announce(address: str) -> None:
         client = _ClientConfiguration(settings, address)
@@ -79,6 +83,9 @@ def up(host: CommandHost, directory: Path, settings: CoreSettings, *, name: str,
             show_json(client.as_json() | {"root": name, "directory": path, "read_only": not write})
             return
         _print_connection(client, f"{path} ({'read and write' if write else 'read-only'}) as {name!r}")
+        if settings.console.enabled:
+            _print_console(settings, local_address(address))
+        say("Stop with Ctrl-C.")
         for display in displays:
             display.begin()
 
@@ -96,6 +103,7 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
         client = _ClientConfiguration(settings, address)
         capabilities = [manifest.name for manifest, section in configured(settings) if manifest.is_enabled(section)]
         facts = {"capabilities": capabilities, "auth": settings.security.auth, "config_file": str(config)}
+        _log.info(destinations_line(text_destinations(settings)))
         _log.info("listening", extra={"address": address} | client.as_json(with_config=False) | facts)
         if as_json:
             show_json(client.as_json() | facts)
@@ -106,6 +114,7 @@ def serve(host: CommandHost, settings: CoreSettings, config: Path, *, as_json: b
 def stdio(host: CommandHost, settings: CoreSettings) -> None:
     if sys.stdin.isatty():
         say("speaking MCP on standard input and output; this is for a client to start: armarium install --help")
+    say(destinations_line(text_destinations(settings)))
     host.serve_stdio(settings)
 
 
@@ -183,7 +192,23 @@ def _print_connection(client: _ClientConfiguration, served: str) -> None:
     token_option = f" --token-file {_quoted(client.token_file)}" if client.token_file else ""
     say("\nOr let Armarium write it (for cursor, vscode and windsurf as well):\n")
     say(f"  {_shell_command()} install claude-code --scope user --url {client.url}{token_option}\n")
-    say("Stop with Ctrl-C.")
+
+
+def _print_console(settings: CoreSettings, address: str) -> None:
+    from armarium.surfaces.console.links import VALID_S, OwnerLinks, link
+    from armarium.surfaces.console.page import NOT_BUILT, is_built
+
+    if not is_built():
+        say(NOT_BUILT)
+        return
+    needs_key = settings.security.auth != "none"
+    # Like the token, a link that logs in is printed at a terminal only.
+    if needs_key and sys.stderr.isatty() and sys.stdout.isatty():
+        code = OwnerLinks(settings.state_path()).create()
+        say(f"Console, logged in by this link once, within {VALID_S / 60:g} minutes:\n\n  {link(address, code)}\n")
+    else:
+        how = f" (a link that logs in: {_shell_command()} console)" if needs_key else ""
+        say(f"Console: {address}/console{how}\n")
 
 
 def _quoted(path: Path) -> str:

@@ -15,9 +15,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
+from armarium.foundation.access import is_member, not_in_group
 from armarium.foundation.errors import NotInGroup
 from armarium.foundation.identity import ANYONE
 from armarium.foundation.telemetry import Metrics
+from armarium.surfaces.forwarded import ForwardedRequests, IpNetwork
 from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.http_responses import respond
@@ -55,9 +57,11 @@ class McpApp:
         metrics: Metrics,
         *,
         beside: HttpSurface | None = None,
+        further: Sequence[BaseRoute] = (),
         not_ready: Callable[[], Sequence[str]] = lambda: (),
         keep_alive_s: float = 15.0,
         metrics_groups: Collection[str] = (),
+        trusted_proxies: Sequence[IpNetwork] = (),
     ) -> None:
         self._gate = gate
         self._sessions = sessions
@@ -74,9 +78,10 @@ class McpApp:
                 Route("/metrics", GatedApp(gate, self._serve_metrics)),
                 *(Route(path, GatedApp(gate, endpoint.serve)) for path, endpoint in self._endpoints),
                 *(Route(f"{path}/", GatedApp(gate, self._redirect)) for path, _ in self._endpoints),
+                *further,
                 *(beside.routes if beside is not None else ()),
             ],
-            middleware=_cors_middleware(gate.allowed_origins),
+            middleware=[Middleware(ForwardedRequests, trusted_proxies), *_cors_middleware(gate.allowed_origins)],
         )
         # Starlette's own redirects repeat the Host header before the gate has checked it.
         self.asgi.router.redirect_slashes = False
@@ -122,10 +127,8 @@ class McpApp:
     async def _serve_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The metrics show what all callers do, so they require a group."""
         principal = (await self._gate.admit_reader(scope)).principal
-        required = self._metrics_groups
-        if required and principal is not ANYONE and not required.intersection(principal.groups):
-            message = f"/metrics requires one of these groups: {', '.join(sorted(required))}"
-            raise HttpError(403, message, reason=NotInGroup.code)
+        if principal is not ANYONE and not is_member(principal, self._metrics_groups):
+            raise HttpError(403, not_in_group().message, reason=NotInGroup.code)
         content_type = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         await respond(send, 200, self._metrics.exposition(), content_type)
 

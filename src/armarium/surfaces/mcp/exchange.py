@@ -60,7 +60,9 @@ class Exchange:
         self.transport = _transport(caller.surface, self.can_send_request)
         self.request_id = cast(RequestId | None, message.get("id"))
         # The credential belongs to this call, so the caller is attached to the message, not to the session.
-        self.message_metadata = ServerMessageMetadata(request_context=replace(caller, session=session.id))
+        if caller.session != session.id:
+            caller = replace(caller, session=session.id)
+        self.message_metadata = ServerMessageMetadata(request_context=caller)
         self.cancel_requested = anyio.Event()
         self.cancelled = False
         """Whether the client cancelled the request."""

@@ -17,8 +17,7 @@ from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
 from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.http_responses import cancel_after, cancel_on_disconnect, respond
-from armarium.surfaces.mcp.deferred_parts import DEFERRED_PARTS, DeferredParts
-from armarium.surfaces.mcp.event_stream import PostResponse, event, start_stream
+from armarium.surfaces.mcp.event_stream import DEFERRED_PARTS, DeferredParts, PostResponse, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, InvalidMessage, check_message, receive_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer
 from armarium.surfaces.mcp.session import Session
@@ -140,6 +139,9 @@ class McpEndpoint:
                         part = _KEEP_ALIVE
                         with anyio.move_on_after(self._keep_alive_s):
                             part = event(await messages.receive())
+                        if not self._gate.knows(caller):
+                            tasks.cancel_scope.cancel()
+                            break
                         await send(part)
             await send({"type": "http.response.body", "body": b""})
         finally:

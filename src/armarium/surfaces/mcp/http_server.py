@@ -43,6 +43,8 @@ async def serve_http(
         log_config=None,
         access_log=False,
         server_header=False,
+        # `ForwardedRequests` applies the headers of proxies. Uvicorn would believe every process on this machine.
+        proxy_headers=False,
         # Longer than clients keep idle connections, so that none is closed while a request is being sent.
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(grace_s)),

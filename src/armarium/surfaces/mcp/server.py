@@ -30,7 +30,7 @@ from armarium.foundation.tasks import task_group
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.mcp.deferred_parts import DEFERRED_PARTS, DeferredParts
+from armarium.surfaces.mcp.event_stream import DEFERRED_PARTS, DeferredParts
 from armarium.surfaces.mcp.tool_changes import ToolChanges
 from armarium.surfaces.prepared_tool import escape_surrogates
 from armarium.surfaces.tool_providers import MAX_CACHED_TOOLS, ToolProviders
@@ -90,9 +90,9 @@ def mcp_server(
 
     async def list_tools(context: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         principal = _caller(context).principal
-        if not tool_providers and principal.is_unrestricted:
-            return fixed_list
-        return types.ListToolsResult(tools=listed(principal))
+        tools = listed(principal)
+        # The SDK encodes a list that it knows faster.
+        return fixed_list if not tool_providers and len(tools) == len(fixed) else types.ListToolsResult(tools=tools)
 
     async def listen(
         context: _Context, params: types.SubscriptionsListenRequestParams
@@ -104,7 +104,14 @@ def mcp_server(
         async with _progress_of(context) as report:
             try:
                 outcome = await dispatcher.outcome(
-                    caller, name, arguments, report, served=served, tool_providers=tool_providers, form=form
+                    caller,
+                    name,
+                    arguments,
+                    report,
+                    served=served,
+                    tool_providers=tool_providers,
+                    form=form,
+                    meta=_meta(context),
                 )
             except UnknownTool as error:
                 raise MCPError(types.INVALID_PARAMS, error.message) from None
@@ -156,6 +163,11 @@ def _plain_call(context: _Context) -> tuple[str, Json]:
         and isinstance(arguments, dict)
     )
     return (name, cast(Json, arguments)) if plain and isinstance(name, str) else ("", {})
+
+
+def _meta(context: _Context) -> Json:
+    meta: object = (context.params or {}).get("_meta")
+    return cast(Json, meta) if isinstance(meta, dict) else {}
 
 
 def _caller(context: _Context) -> Caller:

@@ -27,8 +27,6 @@ from armarium.surfaces.mcp.session import Session
 _GRACE_S = 1.5
 """How long calls may continue after the client closed its end. Clients wait a little longer for us to exit."""
 
-_CALLER = Caller(LOCAL, "stdio")
-
 
 async def serve_stdio(server: McpServer, *, max_message_bytes: int) -> None:
     """Serve until the client closes standard input, or until SIGINT or SIGTERM."""
@@ -92,6 +90,7 @@ class _StdioSession:
         self._transport = transport
         self._session = Session(server, LOCAL)
         self._session.send = transport.send
+        self._caller = Caller(LOCAL, "stdio", session=self._session.id)
 
     async def run(self, unhandled: list[Json]) -> None:
         """Handle messages until the client disconnects, then wait briefly for outstanding responses."""
@@ -112,7 +111,7 @@ class _StdioSession:
         if "method" not in message:
             self._session.receive_response(message)
         elif "id" not in message:
-            await receive_notification(self._session, message, _CALLER)
+            await receive_notification(self._session, message, self._caller)
         elif message["method"] == "initialize":
             # The next message must find the session established.
             await self._respond(message)
@@ -120,14 +119,17 @@ class _StdioSession:
             requests.start_soon(self._respond, message)
 
     async def _respond(self, message: Json) -> None:
-        exchange = Exchange(self._session, message, _CALLER, self._transport.send)
+        exchange = Exchange(self._session, message, self._caller, self._transport.send)
         reply = await exchange.reply()
         if not exchange.cancelled:
             with suppress(anyio.BrokenResourceError):  # the client has disconnected; the call is recorded
                 await self._transport.send(reply)
 
 
-class _SdkStreams:
+class _SdkStreams(
+    anyio.abc.UnreliableObjectReceiveStream[SessionMessage | Exception],
+    anyio.abc.UnreliableObjectSendStream[SessionMessage],
+):
     """The transport as the streams that the SDK reads and writes."""
 
     def __init__(self, transport: LineTransport, unhandled: list[Json], end_subscriptions: Callable[[], None]) -> None:
@@ -146,23 +148,8 @@ class _SdkStreams:
         except ValueError as error:  # for example a response without a result; the SDK drops it
             return error
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         await self._transport.send(item.message.model_dump(by_alias=True, exclude_unset=True))
 
-    def __aiter__(self) -> _SdkStreams:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
-        return
-
-    async def __aenter__(self) -> _SdkStreams:
-        return self
-
-    async def __aexit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
         return

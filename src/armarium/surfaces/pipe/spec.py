@@ -14,6 +14,8 @@ PIPE_TOOL = "mcp_pipe"
 _ACTIONS = ("tool", "parallel", "pipe")
 _SPEC_MEMBERS = frozenset({"vars", "steps", "return", "continue_on_error"})
 _STEP_MEMBERS = frozenset({"id", "args", "foreach", "if", *_ACTIONS})
+_MAX_ID_CHARACTERS = 200
+"""The result of each step, also of each round of a `foreach`, repeats its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,8 @@ class _Parser:
     def _step(self, given: object, at: str, depth: int) -> Step:
         members = _object(given, f"{at}.", _STEP_MEMBERS)
         name = members.get("id")
-        if not isinstance(name, str) or not name.strip():
-            raise _invalid(f"{at}.id", "must be a string that is not empty")
+        if not isinstance(name, str) or not name.strip() or len(name) > _MAX_ID_CHARACTERS:
+            raise _invalid(f"{at}.id", f"must be a string of 1 to {_MAX_ID_CHARACTERS} characters")
         actions = [action for action in _ACTIONS if action in members]
         if len(actions) != 1:
             raise _invalid(at, "must have exactly one of `tool`, `parallel` and `pipe`")

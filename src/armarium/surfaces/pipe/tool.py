@@ -12,6 +12,7 @@ from armarium.foundation.schema import Json
 from armarium.foundation.settings import LimitSettings, PipeSettings
 from armarium.foundation.tools import Call, Relayed, ToolSpec
 from armarium.surfaces.argument_bounds import measure_arguments
+from armarium.surfaces.json_text import dumps
 from armarium.surfaces.json_threads import run_in_json_thread
 from armarium.surfaces.pipe.runner import PipeRun
 from armarium.surfaces.pipe.spec import PIPE_TOOL, parse_spec
@@ -68,10 +69,10 @@ def pipe_tool(limits: PipeSettings, call_limits: LimitSettings) -> ToolSpec:
 
     async def run(call: Call, arguments: Mapping[str, Any]) -> Json | Relayed:
         spec = parse_spec(await _given_spec(arguments, call_limits), limits)
-        answer = await PipeRun(call, limits).run(spec)
+        answer = await PipeRun(call, limits, call_limits.max_argument_depth).run(spec)
         if answer["ok"]:
             return answer
-        text = (await run_in_json_thread(orjson.dumps, answer)).decode()
+        text = (await run_in_json_thread(dumps, answer)).decode()
         return Relayed([{"type": "text", "text": text}], answer, is_error=True)
 
     return ToolSpec(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 import anyio
 import orjson
@@ -14,25 +16,32 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
-from armarium.foundation.errors import Cancelled, InvalidArgument, NotInGroup
+from armarium.foundation.access import not_in_group
+from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events
-from armarium.foundation.routes import Route
+from armarium.foundation.identity import Principal
+from armarium.foundation.routes import FOR_SAVING, Route
+from armarium.foundation.schema import Json
+from armarium.foundation.tools import Emit, emit_nothing
 from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import cancel_on_disconnect, respond, respond_in_pieces
+from armarium.surfaces.http_responses import respond, respond_in_pieces
 from armarium.surfaces.json_text import dumps
 from armarium.surfaces.response_encoder import EncodedJson
+from armarium.surfaces.web.answer_stream import AnswerStream
 from armarium.surfaces.web.arguments import arguments_of
 from armarium.surfaces.web.endpoint import ApiEndpoint, headers_of, method_not_allowed, status_of
 from armarium.surfaces.web.events import EventStreams, StreamLimits
-from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, openapi_document
+from armarium.surfaces.web.file_tools import FileTools
+from armarium.surfaces.web.openapi import API_ROOT, DESCRIPTION_PATH, EVENT_STREAM, EVENTS_PATH, openapi_document
+from armarium.surfaces.web.raw import RawEndpoint
+from armarium.surfaces.web.running_calls import RunningCalls
 
 _SURFACE = "api"
-_EVENTS_PATH = f"{API_ROOT}/events"
-_OWN_PATHS = frozenset({DESCRIPTION_PATH, _EVENTS_PATH, f"{_EVENTS_PATH}/ws"})
+_OWN_PATHS = frozenset({DESCRIPTION_PATH, EVENTS_PATH, f"{EVENTS_PATH}/ws"})
 
 
 class JsonApi:
@@ -46,7 +55,12 @@ class JsonApi:
         events: Events,
         *,
         stream_limits: StreamLimits | None = None,
+        operations: Mapping[str, Json] | None = None,
+        file_tools: FileTools | None = None,
+        audit_groups: Collection[str] = (),
     ) -> None:
+        """`operations` are those of the OpenAPI document that others serve, by path. Members of `audit_groups` receive
+        the events about the calls of all callers; others those about their own."""
         offered = [(capability, route) for capability, each in routes for route in each]
         called = {tool.name: tool for _, tool in dispatcher.tools}
         paths: dict[str, dict[str, Route]] = {}
@@ -59,13 +73,23 @@ class JsonApi:
             methods[route.method] = route
         self._dispatcher = dispatcher
         self._gate = gate
-        self._running = set[anyio.CancelScope]()
-        self._events = EventStreams(_EVENTS_PATH, events, gate, stream_limits)
-        self._description = orjson.dumps(openapi_document(offered))
+        self._calls = RunningCalls(dispatcher)
+        raw: RawEndpoint | None = None
+        if file_tools is not None and file_tools.raw_files:
+            raw = RawEndpoint(file_tools.raw_files, file_tools.tickets, dispatcher, gate, self._calls)
+        self._events = EventStreams(
+            *(EVENTS_PATH, events, gate, stream_limits),
+            may_read=dispatcher.may_read,
+            sees_calls_of=partial(_sees_calls_of, frozenset(audit_groups)),
+        )
+        dispatcher.on_call(self._events.offer_call)
+        further = {**(operations or {}), **(raw.operations if raw is not None else {})}
+        self._description = orjson.dumps(openapi_document(offered, further))
         not_found = ApiEndpoint(gate, self._not_found)
         self.routes: Sequence[BaseRoute] = [
             HttpRoute(DESCRIPTION_PATH, ApiEndpoint(gate, self._describe)),
             *self._events.routes,
+            *(raw.routes if raw is not None else ()),
             *(HttpRoute(path, ApiEndpoint(gate, partial(self._serve, each))) for path, each in paths.items()),
             HttpRoute(API_ROOT, not_found),
             HttpRoute(API_ROOT + "/{rest:path}", not_found),
@@ -77,8 +101,7 @@ class JsonApi:
 
     def end_calls(self) -> None:
         """Cancel the calls in progress; their callers get an error."""
-        for scope in self._running.copy():
-            scope.cancel()
+        self._calls.end()
 
     async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._gate.admit_reader(scope)
@@ -92,17 +115,32 @@ class JsonApi:
 
     async def _serve(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one path, with a route for each of its methods."""
-        admitted = await self._gate.admit_with_body(scope, receive)
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if route is not None and route.identify is not None:
+            admitted = await self._gate.admit_link(scope, route.identify(scope["path_params"]["name"], _token(scope)))
+        else:
+            admitted = await self._gate.admit_with_body(scope, receive)
         if route is None:
             raise method_not_allowed([*methods, "HEAD"] if "GET" in methods else methods)
         media_type = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-        if admitted.body and route.takes_body and media_type != "application/json":
+        takes_json = route.takes_body and route.raw_body is None
+        if admitted.body and takes_json and media_type != "application/json":
             raise HttpError(415, "Content-Type must be application/json", {"accept": "application/json"})
-        outcome = await self._outcome(replace(admitted.caller, surface=_SURFACE), route, scope, admitted.body, receive)
+        caller = admitted.caller
+        if caller.surface == "http":
+            caller = replace(caller, surface=_SURFACE)
+        if route.streams and _wants_stream(scope):
+            await self._stream(caller, route, scope, admitted.body, receive, send)
+            return
+        outcome = await self._outcome(caller, route, scope, admitted.body, receive)
+        await self._respond(send, route, outcome)
+
+    async def _respond(self, send: Send, route: Route, outcome: Outcome) -> None:
         if outcome.error is not None:
             status, headers = status_of(outcome.error), headers_of(outcome.error)
             await respond(send, status, dumps(outcome.result["structuredContent"]), headers)
+        elif route.is_file:
+            await _respond_with_file(send, outcome.result["structuredContent"], route.media_type)
         elif route.success == HTTPStatus.NO_CONTENT:
             # HTTP forbids a content length here.
             await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": []})
@@ -112,30 +150,57 @@ class JsonApi:
             pieces = answer.pieces if isinstance(answer, EncodedJson) else [dumps(answer)]
             await respond_in_pieces(send, route.success, pieces)
 
-    async def _outcome(self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive) -> Outcome:
+    async def _stream(
+        self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        """Send what the call emits as events, and its outcome as the last one. A call that fails before it emits
+        anything is answered like any other."""
+        stream = AnswerStream(send)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.forward)
+            outcome = await self._outcome(caller, route, scope, body, receive, stream.emit)
+            if outcome.error is None or stream.has_begun:
+                stream.end("done" if outcome.error is None else "error", outcome.result["structuredContent"])
+            else:
+                tasks.cancel_scope.cancel()
+                await self._respond(send, route, outcome)
+
+    async def _outcome(
+        self, caller: Caller, route: Route, scope: Scope, body: bytes, receive: Receive, emit: Emit = emit_nothing
+    ) -> Outcome:
         """Run the call of a request. If it is cancelled, it still has an outcome."""
         name, in_path = route.tool.name, scope["path_params"]
         if not route.admits(caller.principal):
-            denial = NotInGroup(
-                "this is for members of certain groups only",
-                hint="ask the operator for a key in one of them (`armarium keys add NAME --group GROUP`)",
-            )
-            return self._dispatcher.reject(caller, name, in_path, denial)
+            return self._dispatcher.reject(caller, name, in_path, not_in_group())
         try:
             arguments = await arguments_of(route, in_path, scope["query_string"], body, self._gate.max_values)
         except InvalidArgument as error:
             return self._dispatcher.reject(caller, name, in_path, error)
-        cancelled = Cancelled("the call was cut short", hint="the server is stopping; try again in a moment")
-        errors = route.tool.errors
-        outcome = Outcome({"structuredContent": errors.render(errors.translate(cancelled))}, cancelled)
-        async with anyio.create_task_group() as tasks:
-            self._running.add(tasks.cancel_scope)
-            try:
-                if route.tool.read_only:
-                    # Nobody would read the answer. A call that changes something is completed.
-                    tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
-                outcome = await self._dispatcher.outcome(caller, name, arguments, form="structured")
-            finally:
-                self._running.discard(tasks.cancel_scope)
-            tasks.cancel_scope.cancel()
-        return outcome
+        # Nobody would read the answer. A call that changes something is completed, unless it is followed: such calls
+        # take long, and keep what they have when they are cancelled.
+        abandoned = receive if route.tool.read_only or emit is not emit_nothing else None
+        form = "plain" if route.is_file else "structured"
+        return await self._calls.outcome(caller, route.tool, arguments, form=form, abandoned=abandoned, emit=emit)
+
+
+def _sees_calls_of(administrators: Set[str], principal: Principal, apikey_hash: str) -> bool:
+    is_administrator = principal.is_owner or not administrators.isdisjoint(principal.groups)
+    return is_administrator or principal.apikey_hash == apikey_hash
+
+
+def _wants_stream(scope: Scope) -> bool:
+    """Whether the client takes events and not JSON. MCP clients name both."""
+    accepted = Headers(scope=scope).get("accept", "")
+    return EVENT_STREAM in accepted and "application/json" not in accepted
+
+
+def _token(scope: Scope) -> str:
+    return parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+
+
+async def _respond_with_file(send: Send, file: Json, media_type: str) -> None:
+    """Send a file. No browser may run it as a page of this server."""
+    headers = {"content-type": media_type, "content-security-policy": "sandbox"}
+    if media_type == FOR_SAVING:
+        headers["content-disposition"] = f'attachment; filename="{file["name"]}"'
+    await respond(send, 200, base64.b64decode(file["b64"]), headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, cast
@@ -30,10 +31,7 @@ async def arguments_of(
 ) -> Json:
     """The arguments in path, query and body. Raises `InvalidArgument` if one is misplaced or repeated. The dispatcher
     validates names and values against the schema of the tool."""
-    arguments: Json = {name: _value(text, *_schema_of(route, name)) for name, text in in_path.items()}
-    for name, texts in _fields(query_string).items():
-        _check_place(route, name, "query")
-        arguments[name] = _repeated(texts, route, name)
+    arguments = arguments_in_query(route, in_path, fields_of(query_string))
     in_body = await _in_body(route, body, max_values)
     for name, value in in_body.items():
         _check_place(route, name, "body")
@@ -45,7 +43,17 @@ async def arguments_of(
     return SurrogateObject(arguments) if isinstance(in_body, SurrogateObject) else arguments
 
 
-def _fields(query_string: bytes) -> dict[str, list[str]]:
+def arguments_in_query(route: Route, in_path: Mapping[str, str], fields: Mapping[str, list[str]]) -> Json:
+    """The arguments in path and query. Raises `InvalidArgument` if one is misplaced or repeated."""
+    arguments: Json = {name: _value(text, *_schema_of(route, name)) for name, text in in_path.items()}
+    for name, texts in fields.items():
+        _check_place(route, name, "query")
+        arguments[name] = _repeated(texts, route, name)
+    return arguments
+
+
+def fields_of(query_string: bytes) -> dict[str, list[str]]:
+    """The values of each field of a query."""
     try:
         pairs = parse_qsl(
             query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
@@ -64,6 +72,8 @@ async def _in_body(route: Route, body: bytes, max_values: int) -> Json:
     if not route.takes_body:
         # Not ignored: silently dropping a condition such as `if_match` would be worse than an error.
         raise InvalidArgument(f"{route.method} takes no body; its arguments belong in the query")
+    if route.raw_body is not None:
+        return {route.raw_body: base64.b64encode(body).decode()}
     try:
         value = await decode_body(body, max_values)
     except NotJson as error:

@@ -33,7 +33,9 @@ class ApiEndpoint(GatedApp):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *_SECURITY_HEADERS]}
+                given = {name for name, _ in message["headers"]}
+                missing = [(name, value) for name, value in _SECURITY_HEADERS if name not in given]
+                message = {**message, "headers": [*message["headers"], *missing]}
             elif scope["method"] == "HEAD":
                 message = {**message, "body": b""}
             await send(message)

@@ -14,9 +14,11 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
+from armarium.foundation.audit import CallRecord
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.identity import ANYONE, Principal
+from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http_errors import HttpError
 from armarium.surfaces.http_responses import cancel_after, cancel_on_disconnect
@@ -48,8 +50,21 @@ class StreamLimits:
 class EventStreams:
     """All open event streams. A subscriber that reads too slowly is dropped."""
 
-    def __init__(self, path: str, events: Events, gate: Gate, limits: StreamLimits | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        events: Events,
+        gate: Gate,
+        limits: StreamLimits | None = None,
+        *,
+        may_read: Callable[[Principal, str], bool] = lambda principal, capability: True,
+        sees_calls_of: Callable[[Principal, str], bool] = lambda principal, apikey_hash: False,
+    ) -> None:
+        """`may_read` tells whether a caller may receive the events about a capability, and `sees_calls_of` those about
+        the calls of a caller."""
         self._events = events
+        self._may_read = may_read
+        self._sees_calls_of = sees_calls_of
         self._gate = gate
         self._limits = limits or StreamLimits()
         self._subscribers = set[_Subscriber]()
@@ -63,6 +78,12 @@ class EventStreams:
         """End all streams, so that a shutdown need not wait for them."""
         self._closing.set()
 
+    def offer_call(self, record: CallRecord) -> None:
+        """Send the event `call` to those who may see this call."""
+        for subscriber in self._subscribers:
+            if self._sees_calls_of(subscriber.principal, record.apikey_hash):
+                subscriber.offer_call(record)
+
     @contextmanager
     def _subscription(self, principal: Principal) -> Generator[_Subscriber]:
         """Queue the events for the caller inside the block. Raises `HttpError` if there are too many streams."""
@@ -74,7 +95,12 @@ class EventStreams:
             message = "too many of your connections listen already; close one"
             raise HttpError(429, message, {"retry-after": "30"}, reason=TooManyCalls.code, retryable=True)
         subscriber = _Subscriber(principal, self._limits.keep_alive_s)
-        unsubscribe = self._events.subscribe(PublicEvent, subscriber.offer)
+
+        async def offer(event: PublicEvent) -> None:
+            if event.capability is None or self._may_read(principal, event.capability):
+                await subscriber.offer(event)
+
+        unsubscribe = self._events.subscribe(PublicEvent, offer)
         self._subscribers.add(subscriber)
         try:
             yield subscriber
@@ -82,14 +108,18 @@ class EventStreams:
             self._subscribers.discard(subscriber)
             unsubscribe()
 
-    async def _forward(self, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
-        """Send events until the subscriber disconnects or is dropped, or the server stops."""
+    async def _forward(self, caller: Caller, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
+        """Send events until the subscriber disconnects or is dropped, its key ends, or the server stops."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
             tasks.start_soon(cancel_after, self._closing, tasks.cancel_scope)
             tasks.start_soon(cancel_after, subscriber.dropped, tasks.cancel_scope)
             while True:
-                await send_event(await subscriber.next())
+                event = await subscriber.next()
+                if not self._gate.knows(caller):
+                    tasks.cancel_scope.cancel()
+                    break
+                await send_event(event)
 
     async def _serve_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Events as `text/event-stream`, for `EventSource` and `curl`."""
@@ -104,7 +134,7 @@ class EventStreams:
         with self._subscription(caller.principal) as subscriber:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await send_event(None)
-            await self._forward(subscriber, receive, send_event)
+            await self._forward(caller, subscriber, receive, send_event)
         # A client that does not read cannot receive the end either; the server then closes the connection.
         with anyio.move_on_after(_CLOSE_TIMEOUT_S):
             await send({"type": "http.response.body", "body": b""})
@@ -124,7 +154,7 @@ class EventStreams:
         accepted = _PROTOCOL if _PROTOCOL in offered else next(iter(offered), None)
         with self._subscription(caller.principal) as subscriber:
             await send({"type": "websocket.accept", "subprotocol": accepted})
-            await self._forward(subscriber, receive, send_event)
+            await self._forward(caller, subscriber, receive, send_event)
         code = _TRY_AGAIN_LATER if subscriber.dropped.is_set() else _GOING_AWAY
         with anyio.move_on_after(_CLOSE_TIMEOUT_S):
             await send({"type": "websocket.close", "code": code})
@@ -137,6 +167,7 @@ class _Subscriber:
         self.principal = principal
         self._keep_alive_s = keep_alive_s
         self._queue = asyncio.Queue[EncodedEvent](_MAX_QUEUED)
+        self._skipped_calls = 0
         self.dropped = anyio.Event()
         """Set when the queue was full."""
 
@@ -150,6 +181,16 @@ class _Subscriber:
         except asyncio.QueueFull:
             _log.warning("a slow event subscriber was dropped", extra={"principal": self.principal.username})
             self.dropped.set()
+
+    def offer_call(self, record: CallRecord) -> None:
+        """Queue the event of a call. Calls can come faster than anybody reads: then some are skipped, and the next
+        event tells their number. The audit log has all of them."""
+        if self._queue.qsize() >= _MAX_QUEUED // 2:
+            self._skipped_calls += 1
+            return
+        data = record.public_fields() | {"skipped": self._skipped_calls}
+        self._skipped_calls = 0
+        self._queue.put_nowait(("call", orjson.dumps(data).decode()))
 
     async def next(self) -> EncodedEvent | None:
         """The next event; None when a keep-alive is due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -16,7 +16,12 @@ from armarium.foundation.tools import ToolSpec
 API_ROOT = "/api"
 DESCRIPTION_PATH = f"{API_ROOT}/openapi.json"
 
-_DEFINITIONS = "#/$defs/"
+EVENTS_PATH = f"{API_ROOT}/events"
+EVENT_STREAM = "text/event-stream"
+
+_DEFINITIONS = ("$defs", "definitions")
+"""Members of a schema with its definitions; the second one is the name in older versions of JSON Schema."""
+_REFERENCE = re.compile(rf"#/(?:{'|'.join(map(re.escape, _DEFINITIONS))})/(.+)")
 _COMPONENTS = "#/components/schemas/"
 _REFUSAL: Json = {
     "type": "object",
@@ -27,6 +32,25 @@ _REFUSAL: Json = {
     },
     "required": ["error", "code"],
 }
+_EVENTS: Json = {
+    "operationId": "events",
+    "summary": "Follow the events that the caller may see",
+    "description": "A stream of server-sent events, which does not end. `/api/events/ws` sends the same over a "
+    "WebSocket, as objects with `event` and `data`.",
+    "tags": ["events"],
+    "parameters": [],
+    "responses": {
+        "200": {"description": "The stream.", "content": {EVENT_STREAM: {"schema": {"type": "string"}}}},
+        "default": {
+            "description": "The stream was not opened; the code says why.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
+        },
+    },
+}
+_STREAM = (
+    "For `Accept: text/event-stream`: server-sent events with JSON as data. The parts of the answer come as they are "
+    "known, then `done` with the whole answer, or `error` with the error."
+)
 _INTRODUCTION = (
     "The tools of this server over plain HTTP. A route takes the arguments of its tool and returns the answer of the "
     "tool. Errors have the format of their capability. `/api/events` streams events as server-sent events, "
@@ -34,8 +58,8 @@ _INTRODUCTION = (
 )
 
 
-def openapi_document(routes: Sequence[tuple[str, Route]]) -> Json:
-    """The document for these routes, each with the name of its capability."""
+def openapi_document(routes: Sequence[tuple[str, Route]], further: Mapping[str, Json] | None = None) -> Json:
+    """The document for these routes, each with the name of its capability, and for further operations by path."""
     schemas = _Schemas()
     uses = Counter(route.tool.name for _, route in routes)
     paths: Json = {}
@@ -43,6 +67,8 @@ def openapi_document(routes: Sequence[tuple[str, Route]]) -> Json:
         name = route.tool.name if uses[route.tool.name] == 1 else f"{route.tool.name}_{route.method.lower()}"
         operations = paths.setdefault(API_ROOT + route.path_of(capability), {})
         operations[route.method.lower()] = _operation(capability, route, name, schemas)
+    for path, operations in ({EVENTS_PATH: {"get": _EVENTS}} | dict(further or {})).items():
+        paths[path] = paths.get(path, {}) | operations
     return {
         "openapi": "3.1.0",
         "info": {"title": "Armarium", "version": __version__, "description": _INTRODUCTION},
@@ -63,9 +89,10 @@ class _Schemas:
 
     def add(self, owner: str, schema: JsonSchema) -> Json:
         """A schema of a tool, with its definitions moved to the components of the document."""
-        for name, definition in schema.get("$defs", {}).items():
+        for name, definition in (each for member in _DEFINITIONS for each in schema.get(member, {}).items()):
             self.by_name[_component(owner, name)] = _with_component_references(definition, owner)
-        return _with_component_references({name: value for name, value in schema.items() if name != "$defs"}, owner)
+        rest = {name: value for name, value in schema.items() if name not in _DEFINITIONS}
+        return _with_component_references(rest, owner)
 
     def error(self, capability: str, tool: ToolSpec) -> Json:
         """A reference to the error schema of the capability, or of the tool if it differs."""
@@ -89,6 +116,8 @@ def _operation(capability: str, route: Route, name: str, schemas: _Schemas) -> J
     }
     if (body := _body(route, arguments)) is not None:
         operation["requestBody"] = body
+    if route.identify is not None:
+        operation["security"] = []
     return operation
 
 
@@ -112,6 +141,8 @@ def _body(route: Route, arguments: Json) -> Json | None:
     required = [name for name in arguments.get("required", ()) if name in in_body]
     if not in_body:
         return None
+    if route.raw_body is not None:
+        return {"required": bool(required), "content": {"application/octet-stream": {}}}
     schema: Json
     if route.whole_body is not None:
         schema = in_body[route.whole_body]
@@ -127,8 +158,12 @@ def _body(route: Route, arguments: Json) -> Json | None:
 def _responses(capability: str, route: Route, schemas: _Schemas) -> Json:
     refusal, error = {"$ref": _COMPONENTS + "Refusal"}, schemas.error(capability, route.tool)
     success: Json = {"description": HTTPStatus(route.success).phrase}
-    if route.success != HTTPStatus.NO_CONTENT:
+    if route.is_file:
+        success["content"] = {route.media_type: {}}
+    elif route.success != HTTPStatus.NO_CONTENT:
         success["content"] = _json(schemas.add(f"{route.tool.name}.answer", route.tool.output_schema or {}))
+    if route.streams:
+        success["content"] |= {EVENT_STREAM: {"schema": {"type": "string", "description": _STREAM}}}
     either = _json({"anyOf": [error, refusal]})
     responses: Json = {
         str(route.success): success,
@@ -156,6 +191,6 @@ def _with_component_references(value: Any, owner: str) -> Any:
         return value
     parts = {name: _with_component_references(each, owner) for name, each in cast(Json, value).items()}
     reference = parts.get("$ref")
-    if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
-        parts["$ref"] = _COMPONENTS + _component(owner, reference.removeprefix(_DEFINITIONS))
+    if isinstance(reference, str) and (found := _REFERENCE.fullmatch(reference)):
+        parts["$ref"] = _COMPONENTS + _component(owner, found[1])
     return parts

@@ -1,0 +1,1 @@
+"""Threads: saved conversations of one person, with their questions, answers and selection of sources."""

@@ -1,0 +1,248 @@
+"""Stores the threads of each person in a SQLite file of their own, so that no statement can reach another person's."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+import orjson
+from anyio.to_thread import run_sync
+
+from armarium.foundation import sqlite
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.state_files import make_private_directory
+from armarium.foundation.identity import Principal
+from armarium.foundation.schema import Json
+from armarium.foundation.sql import queries
+
+MAX_THREADS: Final = 1000
+MAX_MESSAGES: Final = 500
+"""In one thread."""
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+"""Of all threads of a person."""
+_MAX_ANSWER_BYTES: Final = 512 * 1024
+_BUSY_TIMEOUT_S: Final = 5.0
+_LAST_ID: Final = 2**63 - 1
+_SQL: Final = queries(__package__ or "")
+_SCHEMA: Final = ("create_threads", "create_threads_by_change", "create_messages", "create_messages_by_thread")
+
+Status = Literal["unanswered", "answered", "failed"]
+Position = tuple[str, str]
+"""The time of the last change of a thread, and its id."""
+T = TypeVar("T")
+
+
+class ThreadNotFound(ArmariumError):
+    """The caller has no thread of this id."""
+
+    code, http_status = "THREAD_NOT_FOUND", 404
+
+
+class ThreadsFull(ArmariumError):
+    """The caller has the largest number of threads or messages, or as much text as is kept for one person."""
+
+    code, http_status = "THREADS_FULL", 409
+
+
+class ThreadsUnavailable(ArmariumError):
+    """The threads cannot be read or written. Retry later."""
+
+    code, retryable = "THREADS_UNAVAILABLE", True
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A saved conversation."""
+
+    id: str
+    title: str
+    selection: Json
+    created_at: str
+    changed_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMessage:
+    """A question in a thread, and its answer or error."""
+
+    id: int
+    at: str
+    question: str
+    selection: Json
+    status: Status
+    tool: str | None
+    answer: Json | None
+
+
+class ThreadStore:
+    """The threads of everybody, by person."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def list_threads(self, person: Principal, before: Position, limit: int) -> list[Thread]:
+        """The threads that changed before a position, the last changed first."""
+        rows = await self._run(person, lambda db: db.execute(_SQL["list_threads"], (*before, limit)).fetchall())
+        return [_thread(row) for row in rows]
+
+    async def thread(self, person: Principal, thread_id: str) -> Thread:
+        """One thread. Raises `ThreadNotFound`."""
+        return await self._run(person, partial(_find, thread_id=thread_id))
+
+    async def add(self, person: Principal, thread: Thread) -> None:
+        """Store a new thread. Raises `ThreadsFull`."""
+
+        def insert(db: sqlite3.Connection) -> None:
+            _require_room(db, "count_threads", (), MAX_THREADS, "threads")
+            _put(db, thread)
+
+        await self._run(person, insert)
+
+    async def change(self, person: Principal, thread_id: str, change: Callable[[Thread], Thread]) -> Thread:
+        """Change a thread. Raises `ThreadNotFound`."""
+
+        def update(db: sqlite3.Connection) -> Thread:
+            changed = change(_find(db, thread_id))
+            _put(db, changed)
+            return changed
+
+        return await self._run(person, update)
+
+    async def delete(self, person: Principal, thread_id: str) -> None:
+        """Delete a thread with its messages. Raises `ThreadNotFound`."""
+
+        def delete(db: sqlite3.Connection) -> None:
+            _find(db, thread_id)
+            db.execute(_SQL["delete_messages"], (thread_id,))
+            db.execute(_SQL["delete_thread"], (thread_id,))
+
+        await self._run(person, delete)
+
+    async def messages(
+        self, person: Principal, thread_id: str, before: int | None, limit: int
+    ) -> tuple[Thread, list[SavedMessage]]:
+        """A thread and its newest messages before one, oldest first. Raises `ThreadNotFound`."""
+
+        def select(db: sqlite3.Connection) -> tuple[Thread, list[Any]]:
+            parameters = (thread_id, _LAST_ID if before is None else before, limit)
+            return _find(db, thread_id), db.execute(_SQL["list_messages"], parameters).fetchall()
+
+        thread, rows = await self._run(person, select)
+        return thread, [_message(row) for row in reversed(rows)]
+
+    async def begin_message(
+        self, person: Principal, thread: Thread, question: str, selection: Json, earlier: int
+    ) -> tuple[int, list[str]]:
+        """Store a question and the thread as it is changed by it. Returns the id of the message and the questions
+        before, oldest first. Raises `ThreadNotFound` or `ThreadsFull`."""
+
+        def insert(db: sqlite3.Connection) -> tuple[int, list[str]]:
+            _find(db, thread.id)
+            _require_room(db, "count_messages", (thread.id,), MAX_MESSAGES, "messages")
+            questions = db.execute(_SQL["earlier_questions"], (thread.id, earlier)).fetchall()
+            row = (thread.id, thread.changed_at, question, _as_text(selection))
+            ((message_id,),) = db.execute(_SQL["add_message"], row).fetchall()
+            _put(db, thread)
+            return message_id, [text for (text,) in reversed(questions)]
+
+        return await self._run(person, insert)
+
+    async def end_message(self, person: Principal, message_id: int, status: Status, tool: str, answer: Json) -> Json:
+        """Store the answer or the error of a message, without what is too large. Returns what is stored."""
+        kept, text = _shortened(answer)
+        parameters = (status, tool, text, message_id)
+        await self._run(person, lambda db: db.execute(_SQL["answer_message"], parameters).rowcount)
+        return kept
+
+    async def _run(self, person: Principal, statements: Callable[[sqlite3.Connection], T]) -> T:
+        return await run_sync(self._run_in_thread, person, statements)
+
+    def _run_in_thread(self, person: Principal, statements: Callable[[sqlite3.Connection], T]) -> T:
+        # Opened for each call: people come and go, and a connection costs a millisecond.
+        digest = hashlib.sha256(f"threads {person.apikey_hash}".encode()).hexdigest()
+        file = self._directory / f"{digest[:32]}.sqlite"
+        with _errors():
+            make_private_directory(self._directory)
+            sqlite.create_file(file)
+            with closing(sqlite.connect(file, busy_timeout_s=_BUSY_TIMEOUT_S)) as connection:
+                # What a person deletes must not stay behind in pages that are free.
+                connection.execute("PRAGMA secure_delete = ON")
+                with sqlite.transaction(connection):
+                    if sqlite.is_empty(connection):
+                        for name in _SCHEMA:
+                            connection.execute(_SQL[name])
+                    return statements(connection)
+
+
+def _find(db: sqlite3.Connection, thread_id: str) -> Thread:
+    row = db.execute(_SQL["thread"], (thread_id,)).fetchone()
+    if row is None:
+        raise ThreadNotFound("there is no such thread", hint="GET /api/threads lists yours")
+    return _thread(row)
+
+
+def _put(db: sqlite3.Connection, thread: Thread) -> None:
+    row = (thread.id, thread.title, _as_text(thread.selection), thread.created_at, thread.changed_at)
+    db.execute(_SQL["put_thread"], row)
+
+
+def _require_room(db: sqlite3.Connection, count: str, parameters: tuple[str, ...], most: int, what: str) -> None:
+    ((number,),) = db.execute(_SQL[count], parameters).fetchall()
+    ((pages,), (page_bytes,), (free,)) = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size", "freelist_count")
+    )
+    if number >= most:
+        raise ThreadsFull(f"there are {most} {what} already", hint="delete a thread, or begin a new one")
+    if (pages - free) * page_bytes >= MAX_FILE_BYTES:
+        raise ThreadsFull("your threads take as much space as they may", hint="delete a thread")
+
+
+def _thread(row: tuple[str, str, str, str, str]) -> Thread:
+    thread_id, title, selection, created_at, changed_at = row
+    return Thread(thread_id, title, orjson.loads(selection), created_at, changed_at)
+
+
+def _message(row: tuple[Any, ...]) -> SavedMessage:
+    message_id, at, question, selection, status, tool, answer = row
+    parsed = None if answer is None else orjson.loads(answer)
+    return SavedMessage(message_id, at, question, orjson.loads(selection), status, tool, parsed)
+
+
+def _shortened(answer: Json) -> tuple[Json, str]:
+    """The answer as it is stored: without files and the whole text of hits, and without hits if it is still too
+    large."""
+    kept = {name: value for name, value in answer.items() if name not in ("artifacts", "display")}
+    for holder in (kept, kept.get("results")):
+        if isinstance(holder, dict) and isinstance(hits := cast(Json, holder).get("hits"), list):
+            cast(Json, holder)["hits"] = [_without_chunk(each) for each in cast("list[Json]", hits)]
+    text = _as_text(kept)
+    if len(text.encode()) <= _MAX_ANSWER_BYTES:
+        return kept, text
+    results: Json = kept.get("results", kept)
+    small: Json = {"answer": str(results.get("answer", ""))[: _MAX_ANSWER_BYTES // 8], "hits": [], "shortened": True}
+    kept = {"results": small} if "results" in kept else small
+    return kept, _as_text(kept)
+
+
+def _without_chunk(hit: Json) -> Json:
+    return {name: value for name, value in hit.items() if name != "chunk" or "snippet" not in hit}
+
+
+def _as_text(value: Json) -> str:
+    return orjson.dumps(value).decode()
+
+
+@contextmanager
+def _errors() -> Generator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise ThreadsUnavailable(
+            "the threads cannot be read or written", hint="try again later", private={"reason": str(error)}
+        ) from error

@@ -1,0 +1,135 @@
+"""The operations of one server: their tools, routes and access rule. No tool of theirs is offered over MCP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from armarium.capability import CheckResult
+from armarium.foundation.access import ADMINISTER, Access, AccessRule
+from armarium.foundation.routes import Route
+from armarium.foundation.settings import CoreSettings
+from armarium.foundation.tasks import background
+from armarium.foundation.telemetry import Metrics
+from armarium.foundation.tools import local_tool
+from armarium.surfaces.operations.calls import AUDIT, own_calls_routes
+from armarium.surfaces.operations.configuration import ConfigurationTools
+from armarium.surfaces.operations.keys import KeyTools
+from armarium.surfaces.operations.metric_series import MetricSeries
+from armarium.surfaces.operations.status import ServedCapability, StatusTools
+
+OPERATIONS: Final = "operations"
+"""The name of the operations in logs, in the audit log and in the policy."""
+
+_METRICS: Final = "metrics"
+"""The role of those who may read metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What a server tells about itself."""
+
+    access: Access
+    routes: Sequence[tuple[str, Sequence[Route]]]
+    """By the name under which their calls are recorded."""
+
+
+@asynccontextmanager
+async def open_operations(
+    settings: CoreSettings,
+    capabilities: Sequence[ServedCapability],
+    metrics: Metrics,
+    run_checks: Callable[[], Sequence[CheckResult]],
+) -> AsyncGenerator[Operations]:
+    """Sample the metrics while the block runs."""
+    series = MetricSeries(metrics.registry)
+    async with background(series.run):
+        yield _operations(settings, capabilities, metrics, series, run_checks)
+
+
+def declared_routes() -> Sequence[tuple[str, Sequence[Route]]]:
+    """All routes of the operations, for the reference pages. Their tools cannot run."""
+    metrics = Metrics()
+    return _operations(CoreSettings(), (), metrics, MetricSeries(metrics.registry), list).routes
+
+
+def _operations(
+    settings: CoreSettings,
+    capabilities: Sequence[ServedCapability],
+    metrics: Metrics,
+    series: MetricSeries,
+    run_checks: Callable[[], Sequence[CheckResult]],
+) -> Operations:
+    access = Access(OPERATIONS, operations_rule(settings))
+    status = StatusTools(
+        capabilities,
+        metrics,
+        series,
+        settings.state_path(),
+        _features(settings),
+        lambda call: access.admits(call.principal, _METRICS),
+    )
+    audit_file = settings.audit_file() if settings.audit.enabled else None
+    listed = settings.security.keys if settings.security.auth == "keys" else ()
+    keys = KeyTools(
+        settings.keys_file(),
+        [(key.username, key.groups, key.key_sha256) for key in listed],
+        [each.access.capability for each in capabilities],
+        audit_file,
+    )
+    configuration = ConfigurationTools(settings, run_checks)
+    routes = [(OPERATIONS, [*_status_routes(status, access), *_admin_routes(keys, configuration, access)])]
+    if audit_file is not None:
+        routes.append((AUDIT, own_calls_routes(audit_file, settings.security.audit_groups)))
+    return Operations(access, routes)
+
+
+def operations_rule(settings: CoreSettings) -> AccessRule:
+    """The groups of the roles."""
+    security = settings.security
+    # Without keys nobody is in a group.
+    metrics = frozenset(security.metrics_groups if security.auth != "none" else ())
+    return AccessRule(narrower={_METRICS: metrics, ADMINISTER: frozenset(security.admin_groups)})
+
+
+def _features(settings: CoreSettings) -> dict[str, bool]:
+    return {
+        "audit": settings.audit.enabled,
+        "pipe": settings.pipe.enabled,
+        "authentication": settings.security.auth != "none",
+        "tls": settings.server.tls.certificate is not None,
+        "network": settings.network != "off",
+    }
+
+
+def _status_routes(service: StatusTools, access: Access) -> list[Route]:
+    tool = partial(local_tool, access=access, read_only=True, idempotent=True)
+    status = tool("server_status", service.status, title="Status", for_every_caller=True)
+    series = tool("metric_series", service.metric_series, title="Metrics over time", role=_METRICS)
+    return [
+        Route("GET", "/status", status, "Show what the server is and does", at_root=True),
+        Route("GET", "/metrics/series", series, "Show metrics over time", at_root=True),
+    ]
+
+
+def _admin_routes(keys: KeyTools, configuration: ConfigurationTools, access: Access) -> list[Route]:
+    tool = partial(local_tool, access=access, role=ADMINISTER)
+    reading: dict[str, Any] = {"read_only": True, "idempotent": True}
+    about: dict[str, Any] = {"subject": ("", "name")}
+    listing = tool("list_keys", keys.list_keys, title="Keys", **reading)
+    add = tool("add_key", keys.add_key, title="Add a key", **about)
+    rotate = tool("rotate_key", keys.rotate_key, title="Rotate a key", destructive=True, **about)
+    revoke = tool("revoke_key", keys.revoke_key, title="Revoke a key", destructive=True, **about)
+    settings = tool("show_settings", configuration.show_settings, title="Settings", **reading)
+    doctor = tool("doctor", configuration.doctor, title="Checks", **reading)
+    return [
+        Route("GET", "/admin/keys", listing, "List the keys of callers", at_root=True),
+        Route("POST", "/admin/keys", add, "Add a key", 201, at_root=True),
+        Route("POST", "/admin/keys/{name}/rotate", rotate, "Replace the secret of a key", at_root=True),
+        Route("DELETE", "/admin/keys/{name}", revoke, "Revoke a key", at_root=True),
+        Route("GET", "/admin/settings", settings, "Show the settings in effect", at_root=True),
+        Route("GET", "/admin/doctor", doctor, "Check the set-up", at_root=True),
+    ]

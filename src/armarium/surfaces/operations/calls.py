@@ -1,0 +1,151 @@
+"""`GET /api/audit`: callers list and count their own calls, and administrators those of all callers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, NotRequired
+
+import anyio.to_thread
+import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
+from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.routes import Route
+from armarium.foundation.telemetry import timestamp
+from armarium.foundation.tools import Args, Call, local_tool
+
+AUDIT: Final = "audit"
+"""The capability of this tool in logs and in the audit log itself."""
+
+_MAX_CALLS = 1000
+_MAX_SCANNED = 20_000
+_MAX_VALUES_PER_FACET = 100
+_CURSOR = re.compile(r"([0-9T:.Z-]{20,32})_([0-9]{1,18})")
+
+
+Values = Annotated[tuple[str, ...], Field(max_length=50)]
+
+
+class CallFilterArgs(Args):
+    tool: Values = ()
+    """Only calls of these tools."""
+    capability: Values = ()
+    """Only calls of these capabilities."""
+    surface: Values = ()
+    """Only calls over these surfaces: `http` (MCP), `stdio`, `api`, `console` or `cli`."""
+    principal: Values = ()
+    """Only calls of these callers."""
+    root: Values = ()
+    """Only calls about these roots or projects."""
+    path_prefix: str | None = None
+    """Only calls about paths that begin like this."""
+    status: Values = ()
+    """`success`, `error`, or the code of an error; repeat it for several."""
+    since: str | None = None
+    """Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone."""
+    until: str | None = None
+    """Only calls before this time."""
+
+
+class OwnCallsArgs(CallFilterArgs):
+    limit: int = Field(default=100, ge=1, le=_MAX_CALLS)
+    """Maximum number of calls."""
+    cursor: str | None = None
+    """Where to continue: `next` of the previous page."""
+
+
+class OwnCalls(TypedDict):
+    calls: list[dict[str, Any]]
+    next: NotRequired[str]
+
+
+class CallFacets(TypedDict):
+    facets: dict[str, dict[str, int]]
+    """The number of calls by tool, capability, surface, caller, root, and status."""
+    calls: int
+    """The number of calls that were counted."""
+    complete: bool
+    """Whether all calls that match were counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCallsTools:
+    """What callers learn about calls: their own, and members of the groups those of everybody."""
+
+    file: Path
+    administrators: frozenset[str]
+
+    async def list_calls(self, call: Call, args: OwnCallsArgs) -> OwnCalls:
+        """List your own calls, newest first, with their arguments as the audit log has them: content and secrets are
+        left out. Administrators get the calls of all callers. A page can have fewer calls than `limit`, or none;
+        continue until there is no `next`."""
+        before = None if args.cursor is None else _position(args.cursor)
+        wanted = self._wanted(call, args)
+        read = partial(read_page, self.file, wanted, most=args.limit, scanned=_MAX_SCANNED, before=before)
+        rows, last = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+        shown = [_shown(*row) for row in rows]
+        return {"calls": shown, "next": f"{last[0]}_{last[1]}"} if last else {"calls": shown}
+
+    async def count_calls(self, call: Call, args: CallFilterArgs) -> CallFacets:
+        """Count the newest of your own calls by tool, capability, surface, caller, root and status. Administrators get
+        those of all callers."""
+        count = partial(count_by_facet, self.file, self._wanted(call, args), scanned=_MAX_SCANNED)
+        counted = await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
+        facets = {name: dict(values.most_common(_MAX_VALUES_PER_FACET)) for name, values in counted.by_facet.items()}
+        return {"facets": facets, "calls": counted.calls, "complete": counted.is_complete}
+
+    def _wanted(self, call: Call, args: CallFilterArgs) -> AuditFilter:
+        of_everybody = call.principal.is_owner or not self.administrators.isdisjoint(call.principal.groups)
+        return AuditFilter(
+            tool=args.tool or None,
+            capability=args.capability or None,
+            surface=args.surface or None,
+            principal=args.principal or None,
+            root=args.root or None,
+            path_prefix=args.path_prefix,
+            status=args.status or None,
+            since=_time(args.since, "since"),
+            until=_time(args.until, "until"),
+            apikey_hash=None if of_everybody else call.principal.apikey_hash,
+        )
+
+
+def own_calls_routes(file: Path, administrators: Collection[str]) -> list[Route]:
+    """The routes to the calls in this audit log."""
+    service = OwnCallsTools(file, frozenset(administrators))
+    own: dict[str, Any] = {"read_only": True, "idempotent": True, "for_every_caller": True}
+    listing = local_tool("list_calls", service.list_calls, title="Own calls", **own)
+    counts = local_tool("count_calls", service.count_calls, title="Own calls by facet", **own)
+    return [
+        Route("GET", f"/{AUDIT}", listing, "List your own calls", at_root=True),
+        Route("GET", f"/{AUDIT}/facets", counts, "Count your own calls by facet", at_root=True),
+    ]
+
+
+def _shown(number: int, record: CallRecord) -> dict[str, Any]:
+    return {"id": number, **record.public_fields(), "arguments": orjson.loads(record.arguments)}
+
+
+def _time(text: str | None, argument: str) -> str | None:
+    if text is None:
+        return None
+    try:
+        # A plus sign in a query that is not escaped is a space.
+        time = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return timestamp(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        hint = "write it like 2026-01-31T08:00:00Z"
+        raise InvalidArgument(f"`{argument}` is not a date and time", hint=hint, field=argument) from None
+
+
+def _position(cursor: str) -> Position:
+    if (match := _CURSOR.fullmatch(cursor)) is None:
+        raise InvalidArgument("`cursor` is not one of this list", hint="send `next` of a page", field="cursor")
+    return match[1], int(match[2])
