@@ -1,0 +1,10 @@
+import { mayRead, type Area } from "../area.ts";
+
+export const area: Area = {
+  name: "file",
+  title: "File",
+  icon: "file",
+  within: "files",
+  isOffered: (session) => mayRead(session, "sandbox", "store", "corpus"),
+  load: () => import("./FilePage.svelte"),
+};
