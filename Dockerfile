@@ -9,7 +9,9 @@ COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\\n')" \
         > requirements.txt \
     && /opt/armarium/bin/pip install --no-cache-dir --requirement requirements.txt --constraint requirements.lock
-COPY README.md LICENSE ./
+COPY README.md LICENSE hatch_build.py requirements-dev.lock ./
+COPY scripts/console ./scripts/console
+COPY web ./web
 COPY src ./src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir dist . \
     && /opt/armarium/bin/pip install --no-cache-dir --no-deps dist/*.whl

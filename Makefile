@@ -22,24 +22,31 @@ CREATED := $(VENV)/.created
 RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 CLIENTS := tests/node/node_modules/.installed
+CONSOLE := src/armarium/surfaces/console/files/built-from
+CONSOLE_TOOLS := web/node_modules/.installed-tools
 
-.PHONY: help up test check bench soak build run docker-build lock docs recording clean
+.PHONY: help up console test check bench soak build run docker-build lock docs recording clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-up: $(RUNTIME) ## start the server on example/ (DIR=… your own, WRITE=1 to allow writing, PORT=…)
+up: ## start the server on example/ (DIR=… your own, WRITE=1 to allow writing, PORT=…)
+	@# Without the console, for example without a network, the server works.
+	@$(MAKE) --jobs=2 $(RUNTIME) $(if $(ARMARIUM_SKIP_CONSOLE),,$(CONSOLE)) || $(MAKE) $(RUNTIME)
 	@$(VENV)/bin/armarium up "$(DIR)" $(if $(WRITE),--write) $(if $(PORT),--port $(PORT))
 
-test: $(DEVELOPMENT) $(CLIENTS) ## install what the tests need and run them all (TESTS=… for some, WORKERS=0 one by one)
+console: $(CONSOLE) ## build the web console
+
+test: $(DEVELOPMENT) $(CLIENTS) $(CONSOLE) $(CONSOLE_TOOLS) ## install what the tests need and run them all (TESTS=… for some, WORKERS=0 one by one)
 	@scripts/system-deps
 	$(VENV)/bin/pytest --numprocesses $(WORKERS) --dist worksteal -m "not soak" $(TESTS)
 
-check: $(DEVELOPMENT) ## lint, format, types and the direction of imports
+check: $(DEVELOPMENT) $(CONSOLE_TOOLS) ## lint, format, types and the direction of imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python scripts/console --check
 
 bench: $(DEVELOPMENT) $(CLIENTS) ## measure against the peers, into benchmarks/results/ (BENCH=… for some)
 	@scripts/system-deps
@@ -62,14 +69,14 @@ docker-build: ## build the container image (IMAGE=…)
 lock: $(DEVELOPMENT) $(CLIENTS) ## rewrite the lock files (UPGRADE=1 takes newer versions)
 	@scripts/lock $(VENV)
 
-docs: $(RUNTIME) ## regenerate docs/reference, docs/benchmarks.md and the tree in docs/architecture.md
+docs: $(RUNTIME) $(CONSOLE_TOOLS) ## regenerate docs/reference, docs/benchmarks.md and the tree in docs/architecture.md
 	$(VENV)/bin/python scripts/write-docs
 
 recording: $(DEVELOPMENT) ## record the terminal session that the README shows
 	$(VENV)/bin/python scripts/record-terminal
 
 clean: ## remove everything the other targets made
-	rm -rf $(VENV) dist build tests/node/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist build tests/node/node_modules web/node_modules web/.node src/armarium/surfaces/console/files .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(CREATED): scripts/venv
 	@scripts/venv $(VENV)
@@ -78,13 +85,23 @@ $(CREATED): scripts/venv
 $(RUNTIME): requirements.lock pyproject.toml $(CREATED)
 	@echo "installing Armarium into $(VENV)"
 	@$(VENV)/bin/pip install --quiet --requirement requirements.lock
-	@$(VENV)/bin/pip install --quiet --no-deps --editable .
+	@ARMARIUM_SKIP_CONSOLE=1 $(VENV)/bin/pip install --quiet --no-deps --editable .
 	@$(VENV)/bin/python -m compileall -q src
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.lock $(RUNTIME)
 	@echo "installing the development tools into $(VENV)"
 	@$(VENV)/bin/pip install --quiet --requirement requirements-dev.lock
+	@touch $@
+
+# Beside the packages of Python, not after them.
+$(CONSOLE): $(shell find web -name node_modules -prune -o -name .node -prune -o -type f -print) scripts/console | $(CREATED)
+	@$(VENV)/bin/python scripts/console
+	@touch $@
+
+$(CONSOLE_TOOLS): web/package-lock.json web/package.json web/.npmrc scripts/console $(DEVELOPMENT)
+	@echo "installing the checks of the console into web"
+	@$(VENV)/bin/python scripts/console --tools
 	@touch $@
 
 $(CLIENTS): tests/node/package-lock.json tests/node/package.json scripts/node-tools $(DEVELOPMENT)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from armarium.capabilities.corpus.events import IndexingFailed
 from armarium.capabilities.corpus.files.discover import DiscoveryRules
 from armarium.capabilities.corpus.files.exclusion import Exclusion
+from armarium.capabilities.corpus.index.ownership import prepare_directory
 from armarium.capabilities.corpus.index.search_index import SearchIndex
-from armarium.capabilities.corpus.index.state import META_FILE, prepare_directory
+from armarium.capabilities.corpus.index.state import META_FILE
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.indexer import Indexer
 from armarium.capabilities.corpus.ingest.instructions import Instructions
@@ -51,7 +52,6 @@ class WordsEngine:
 
     def __init__(self, root: ConfinedRoot, state_dir: Path) -> None:
         settings = CorpusSettings()
-        prepare_directory(state_dir)
         self._events: list[object] = []
         self._at_rest = threading.Condition()
         self._storage = Storage(state_dir / META_FILE)
@@ -105,6 +105,7 @@ class WordsEngine:
 @contextmanager
 def words_engine(top: Path, state_dir: Path) -> Iterator[WordsEngine]:
     """The engine over a directory."""
+    prepare_directory(state_dir, top)
     with ConfinedRoot(str(top)) as root:
         engine = WordsEngine(root, state_dir)
         try:

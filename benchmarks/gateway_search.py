@@ -102,14 +102,14 @@ async def main() -> None:
                 gateway = Gateway(client, process)
                 assert await gateway.search(SERVERS) == set(SERVERS), "all are started and answer"
                 rows, fast_enough = await beside_the_slowest(gateway, alone)
-                more, mended = await with_one_that_hangs(gateway, hang)
+                more, recovered = await with_one_that_hangs(gateway, hang)
     goal = (
         f"a search over {len(SERVERS)} servers, one of which takes {SLOW_S * 1000:g} ms, costs at most "
         f"{MOST_EXTRA_MS:g} ms more than that one alone (p50 {rows[-1]['over_slowest_p50_ms']} ms, "
         f"p95 {rows[-1]['over_slowest_p95_ms']} ms); a server that hangs costs its deadline once, "
         f"then at most {MOST_AFTERWARDS_MS:g} ms (p50 {more[-2]['over_without_p50_ms']} ms), and is used when back"
     )
-    report("gateway_search", [*rows, *more], goal, fast_enough and mended)
+    report("gateway_search", [*rows, *more], goal, fast_enough and recovered)
 
 
 async def beside_the_slowest(gateway: Gateway, alone: mcp.Client) -> tuple[list[dict[str, Any]], bool]:

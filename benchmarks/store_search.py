@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from armarium.capabilities.store.database.pool import connect
 from armarium.capabilities.store.database.schema import migrate
 from armarium.capabilities.store.database.transactions import StoreDatabase
+from armarium.capabilities.store.index.chunker import query_terms
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
-from armarium.capabilities.store.index.terms import query_terms
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.postgres.embedded import embedded_postgres
 from armarium.capabilities.store.search.file_search import FileSearch
@@ -78,7 +78,8 @@ class Bench:
 async def main(cheap: CheapVectors) -> None:
     embedder = SyntheticChunks(cheap)
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        # The supervisor of the database ends a moment after its last user.
+        directory = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         dsn = await stack.enter_async_context(embedded_postgres(Path(directory) / "data"))
         pool = await connect(dsn, size=4)
         await migrate(pool, dimensions=LocalEmbedder.dimensions)

@@ -37,6 +37,10 @@ FLAT_WITHIN = 1.2
 CONTENT = b"0123456789abcdef" * 64
 
 PEER = "peer_file_write"
+# Earlier, no argument said how many projects a tenant may have.
+PEER_STATEMENT = f"""
+SELECT refusal FROM {PEER}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $16, $17) WHERE $15 > 0
+"""
 FILL = """
 WITH given AS (
     SELECT number, encode(sha256((number % $3)::text::bytea), 'hex') AS tenant
@@ -71,7 +75,7 @@ class Writer:
         return statistics.median(taken)
 
     async def _write(self, statement: str, writes: int) -> None:
-        limits = (2**30, 2**40, 20, True, None)
+        limits = (2**30, 2**40, 20, True, None, 10_000)
         where = (self._scope.apikey_hash, self._scope.project, "/docs/only", ["/docs"])
         for _ in range(writes):
             given = (*where, CONTENT, "TRUNCATE", 0, False, None, *limits, lock_key(self._scope), 5000)
@@ -128,8 +132,7 @@ async def measured(dsn: str, others: int, *, analysed: bool) -> dict[str, Any]:
         await connection.execute("SET armarium.tenant = '*'; ANALYZE; RESET armarium.tenant")
     writer = Writer(connection, await connection.fetchval("SELECT pg_backend_pid()"))
     ours = await writer.cpu_ms(SQL["write_file"], WRITES, ROUNDS)
-    peer_statement = re.sub(r"\bmcp_file_write\b", PEER, SQL["write_file"])
-    peer = await writer.cpu_ms(peer_statement, PEER_WRITES, PEER_ROUNDS)
+    peer = await writer.cpu_ms(PEER_STATEMENT, PEER_WRITES, PEER_ROUNDS)
     await connection.close()
     return {
         "case": f"{others} files of others, {'analysed' if analysed else 'never analysed'}",

@@ -41,7 +41,7 @@ GOAL_MS = 1000.0
 BETWEEN_TRIES_S = 0.05
 SHARE_OF_WAIT = 0.05
 """The pause between two tries grows with the wait, so that looking takes little from what is looked for."""
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 WORKERS = 2
 PROJECT = "notes"
 LAG_METRIC = "mcp_files_index_visibility_lag_ms"
@@ -148,7 +148,7 @@ async def found_after_ms(store: Store, word: str, path: str) -> float:
     visible stands among them is not the question here.
     """
     started = time.perf_counter()
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while not any(
             chunk["file_path"] == path and word in chunk["chunk_content"]
             for chunk in (await store.find_chunks(CALL, PROJECT, word, path))["chunks"]
@@ -193,7 +193,7 @@ class StoreLags:
 
 
 async def until_visible(registry: CollectorRegistry, changes: int) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         while StoreLags.of(registry).count < changes:  # noqa: ASYNC110 a metric wakes nobody
             await anyio.sleep(BETWEEN_TRIES_S)
 

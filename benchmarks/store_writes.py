@@ -27,8 +27,7 @@ from pydantic import SecretStr
 from armarium.capabilities.store.arguments import WriteArgs
 from armarium.capabilities.store.files.writes import SQL
 from armarium.capabilities.store.lifespan import open_store
-from armarium.capabilities.store.postgres.embedded import embedded_postgres
-from armarium.capabilities.store.postgres.installation import fitting_installation, installations
+from armarium.capabilities.store.postgres.embedded import embedded_postgres, fitting_installation, installations
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
 from armarium.foundation.identity import Principal
@@ -50,7 +49,8 @@ PATHS_OF_A_CLIENT = 1_000_000
 _TPS = re.compile(r"^tps = ([\d.]+) \(without initial connection time\)", re.MULTILINE)
 _ARGUMENTS = (
     *(":tenant", ":project", ":path", ":parents", ":content", "'APPEND'", "0", "false", "NULL"),
-    *(":max_file_bytes", ":max_project_bytes", ":versions", ":searchable", "NULL", ":project", ":lock_timeout_ms"),
+    *(":max_file_bytes", ":max_project_bytes", ":versions", ":searchable", "NULL", ":max_projects", ":project"),
+    ":lock_timeout_ms",
 )
 
 
@@ -199,6 +199,7 @@ def run_pgbench(bench: Bench, script: str, tenant: str, writes_each: int) -> Rou
             "content": CONTENT,
             "max_file_bytes": bench.settings.max_file_bytes,
             "max_project_bytes": bench.settings.max_project_bytes,
+            "max_projects": bench.settings.max_projects,
             "versions": bench.settings.history.versions,
             "lock_timeout_ms": bench.settings.lock_timeout_ms,
             "searchable": "true",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Generator
 
 import pytest
@@ -20,6 +22,7 @@ settings.register_profile("soak", print_blob=True, **_ANY_MACHINE)
 settings.load_profile("soak" if is_soak() else "test")
 
 _TURNS = pytest.StashKey[Turns]()
+_USER_STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell without job control starts background commands with SIGINT ignored, and the servers under test inherit it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What the programs under test keep for their user must not be kept for whoever runs the tests.
+    config.stash[_USER_STATE] = tempfile.TemporaryDirectory(prefix="armarium-tests-")
+    os.environ["XDG_STATE_HOME"] = config.stash[_USER_STATE].name
     if hasattr(config, "workerinput"):
         assert config.cache is not None
         config.stash[_TURNS] = Turns(config.cache.mkdir("turns"))
@@ -42,6 +48,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Give the locks back."""
     if _TURNS in config.stash:
         config.stash[_TURNS].close()
+    config.stash[_USER_STATE].cleanup()
 
 
 # First, so that waiting for a turn does not count as time of the test.

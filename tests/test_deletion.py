@@ -12,6 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 CAPABILITIES = ("sandbox", "store", "registry", "corpus", "gateway")
+DIRECTORY_FLAGS = {"corpus": "index", "registry": "registry"}
 EVERYTHING = "armarium.server, armarium.settings, armarium.surfaces.cli.main, armarium.surfaces.cli.start"
 REMAINING_TESTS = (
     "tests/command_line",
@@ -50,6 +51,9 @@ def run(copy: Path, program: str, *arguments: str) -> None:
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_rest_works_without_a_capability(copy: Path, capability: str) -> None:
     check = f"import {EVERYTHING}\nassert {capability!r} not in armarium.settings.Settings.model_fields"
+    flags = {flag for owner, flag in DIRECTORY_FLAGS.items() if owner != capability}
+    parameters = "inspect.signature(armarium.surfaces.cli.main.up).parameters.keys()"
+    check += f"\nimport inspect\nassert {set(DIRECTORY_FLAGS.values())} & {parameters} == {flags or 'set()'}"
     run(copy, Path(sys.executable).name, "-c", check)
     run(copy, "lint-imports", "--no-cache")
     existing = [each for each in REMAINING_TESTS if (copy / each).exists()]

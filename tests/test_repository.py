@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from armarium.capabilities.sandbox.roots import TOOL_NAMES
 
 REPOSITORY = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
+NODE_PACKAGES = ("tests/node", "web")
 CONFIGS = ("config/mcp-filesystem.yaml", "config/mcp-filesystem.container.yaml")
 
 # Brackets keep a pattern from finding itself in this file.
@@ -112,9 +116,11 @@ def test_the_development_lock_agrees_with_the_runtime_lock() -> None:
     assert {name: development.get(name) for name in runtime} == runtime
 
 
-def test_the_node_lock_holds_versions_and_digests_but_no_address() -> None:
-    text = (REPOSITORY / "tests/node/package-lock.json").read_text()
-    wanted = json.loads((REPOSITORY / "tests/node/package.json").read_text())["dependencies"]
+@pytest.mark.parametrize("directory", NODE_PACKAGES)
+def test_a_node_lock_holds_versions_and_digests_but_no_address(directory: str) -> None:
+    text = (REPOSITORY / directory / "package-lock.json").read_text()
+    package = json.loads((REPOSITORY / directory / "package.json").read_text())
+    wanted = package["dependencies"] | package.get("devDependencies", {})
     packages = json.loads(text)["packages"]
     assert "://" not in text
     assert {name: packages[f"node_modules/{name}"]["version"] for name in wanted} == wanted
@@ -267,3 +273,18 @@ def test_every_case_of_the_contract_is_named_by_a_test() -> None:
             found.update(re.findall(r"E2E-\d{3}", file.read_text()))
     cases = {f"E2E-{number:03}" for number in range(1, 85)}
     assert sorted(cases - found) == []
+
+
+def test_what_benchmarks_import_exists() -> None:
+    """They are not run here, and a benchmark that cannot start measures nothing."""
+    missing: list[str] = []
+    for name in sorted(each for each in tracked_text() if re.fullmatch(r"benchmarks/\w+\.py", each)):
+        for node in ast.walk(ast.parse(tracked_text()[name])):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("armarium"):
+                continue
+            module = import_module(node.module or "")
+            for imported in node.names:
+                is_module = hasattr(module, "__path__") and find_spec(f"{node.module}.{imported.name}") is not None
+                if not is_module and not hasattr(module, imported.name):
+                    missing.append(f"{name}: {node.module}.{imported.name}")
+    assert missing == []

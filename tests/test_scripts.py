@@ -17,7 +17,7 @@ OLD_PYTHON = "exit 1"
 PYTHON_WITHOUT_ENSUREPIP = f'case "$*" in *ensurepip*) exit 1 ;; esac; {RECORD}'
 BARE_PYTHON = 'case "$*" in *ensurepip* | *pip*) exit 1 ;; *"print("*) echo python3.12-venv ;; esac'
 
-WANTED = ("pg_lsclusters", "pgbouncer", "redis_server")
+WANTED = ("pg_lsclusters", "pgbouncer", "redis_server", "chromium")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -74,7 +74,7 @@ def test_anyone_else_is_told_exactly_what_to_install(run: Run, log: Path) -> Non
 def test_a_program_that_only_some_tests_need_is_installed_where_that_is_possible(run: Run, log: Path) -> None:
     done = run("system-deps", git=":", rg=":", fd=":", id=ROOT, apt_get=RECORD)
     assert done.returncode == 0, done.stderr
-    assert log.read_text().splitlines()[-1].split()[-3:] == ["postgresql-15", "pgbouncer", "redis-server"]
+    assert log.read_text().splitlines()[-1].split()[-4:] == ["postgresql-15", "pgbouncer", "redis-server", "chromium"]
 
 
 def test_a_program_that_only_some_tests_need_stops_nobody(run: Run, log: Path) -> None:

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 PLACE = Path("/srv/armarium-sample")
 """Absolute paths are part of some files, so a sample is made in a place that says nothing about who made it."""
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 EXAMPLE = Path(__file__).parents[2] / "example"
 BIN = Path(sys.executable).parent
 
@@ -93,7 +93,7 @@ class Client:
     """Calls tools of a running server over HTTP."""
 
     def __init__(self, base: str, token: str) -> None:
-        self._http = httpx.Client(base_url=base, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
+        self._http = httpx.Client(base_url=base, headers={"authorization": f"Bearer {token}"}, timeout=TIMEOUT_S)
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "freeze", "version": "1"}}
         response = self._post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
         self._http.headers["mcp-session-id"] = response.headers["mcp-session-id"]
@@ -150,7 +150,7 @@ def main(target: Path) -> None:
         _dump_store(PLACE / "store.sql")
     finally:
         server.terminate()
-        server.wait(PATIENCE_S)
+        server.wait(TIMEOUT_S)
     archive = ["store", "export", "notes.tar", "--project", "notes", "--config", "armarium.yaml"]
     subprocess.run([BIN / "armarium", *archive], cwd=PLACE, check=True)
     # Every setting that there is, each with its value.
@@ -205,7 +205,7 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def wait_until(condition: Any) -> None:
     """Wait for a condition of a server that may not be up yet."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while True:
         try:
             if condition():

@@ -135,6 +135,7 @@ class InThisProcess:
                 patched.setenv(name, value)
             code = self._run([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
+        assert "Traceback" not in captured.err
         return Outcome(code, captured.out, captured.err)
 
 

@@ -34,9 +34,9 @@ class CorpusProcess:
         self._changed = threading.Condition()
         self._ended = False
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MISTRAL_", "DIR2MCP_"))}
-        command = [installed_command("dir2mcp"), "up", "--dir", str(directory), "--json", "--non-interactive", *flags]
+        served = [installed_command("dir2mcp"), "up", "--dir", str(directory), "--json", "--non-interactive", "--trust"]
         self._process = subprocess.Popen(
-            [*within, *command],
+            [*within, *served, *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

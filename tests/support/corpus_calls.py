@@ -115,7 +115,7 @@ def run_dir2mcp(
     """Run a command to its end."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MISTRAL_", "DIR2MCP_"))}
     return subprocess.run(
-        [installed_command("dir2mcp"), command, "--dir", str(directory), "--non-interactive", *flags],
+        [installed_command("dir2mcp"), command, "--dir", str(directory), "--non-interactive", "--trust", *flags],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

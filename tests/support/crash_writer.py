@@ -9,7 +9,7 @@ import anyio
 
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, Roots
-from armarium.capabilities.sandbox.service import Sandbox
+from armarium.capabilities.sandbox.service import ChangeEvents, Sandbox
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
@@ -48,7 +48,7 @@ def say(words: str) -> None:
 
 async def write_forever(directory: str, how: str) -> None:
     roots = Roots([Root("root", directory, allowed_tools=["*"])])
-    sandbox = Sandbox(roots, Workers([], [], confine="off"), Events(), ReadLimits(1, 1), 1)
+    sandbox = Sandbox(roots, Workers([], [], confine="off"), ChangeEvents(Events()), ReadLimits(1, 1), 1)
     tools = {tool.name: tool for tool in bind_tools(TOOLS, sandbox)}
     place = {"root": "root", "path": "file.txt"}
     version = 0

@@ -79,6 +79,7 @@ def started(base: Path, **gateway: Any) -> Generator[GatewayServer]:
     settings = {
         "state_dir": str(base / "state"),
         "server": {"port": 0},
+        "console": {"enabled": False},
         "security": {"auth": "keys", "keys": keys},
         "gateway": {"config_dir": str(base / "config"), **ALLOWED, **gateway},
     }

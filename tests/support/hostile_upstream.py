@@ -1,8 +1,8 @@
 """An MCP server that misbehaves on demand, over stdio or HTTP; run as a program, with nothing but the standard library.
 
 Each tool is a way to misbehave: `echo`, `slow`, `never`, `garbage`, `noise`, `huge`, `die`, `lie`, `refuse`, `grow`,
-`forget`, `progress`, `spawn`, `fail` (its error quotes its arguments), `facts` (what it has seen, for the test to look
-at).
+`forget`, `progress`, `spawn`, `fail` (its error quotes its arguments), `half` (an unpaired surrogate), `bytes` (no
+UTF-8), `facts` (what it has seen, for the test to look at).
 """
 
 from __future__ import annotations
@@ -23,17 +23,32 @@ from typing import Any
 Json = dict[str, Any]
 Send = Callable[[Json], None]
 
-_TOOLS = ["echo", "slow", "never", "garbage", "noise", "huge", "die", "lie", "refuse", "grow", "forget", "progress"]
-_TOOLS += ["spawn", "fail", "facts"]
+TOOLS = ["echo", "slow", "never", "garbage", "noise", "huge", "die", "lie", "refuse", "grow", "forget", "progress"]
+TOOLS += ["spawn", "fail", "facts", "half", "bytes"]
+ODD_TOOLS: list[Any] = [
+    {"name": "", "inputSchema": {"type": "object"}},
+    {"name": "with spaces", "inputSchema": {"type": "object"}},
+    {"name": "with\nbreak", "inputSchema": {"type": "object"}},
+    {"name": "x" * 200, "inputSchema": {"type": "object"}},
+    {"name": "echo", "inputSchema": {"type": "object"}},
+    {"name": "text", "inputSchema": {"type": "string"}},
+    {"name": "list", "inputSchema": ["object"]},
+    {"name": "bare"},
+    {"name": "output", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+    {"name": "title", "inputSchema": {"type": "object"}, "title": 7},
+    {"name": 8, "inputSchema": {"type": "object"}},
+    "not a tool",
+]
 
 
 class Hostile:
     """The behaviour of the server over either transport."""
 
-    def __init__(self, emit_raw: Callable[[bytes], None], announce: Send) -> None:
+    def __init__(self, emit_raw: Callable[[bytes], None], announce: Send, listed: list[Any]) -> None:
         self.emit_raw = emit_raw
         self.announce = announce
-        self.tools = list(_TOOLS)
+        self.tools = list(TOOLS)
+        self.listed = listed
         self.cancelled: list[int] = []
         self.calls = 0
         self.unanswered = 0
@@ -57,7 +72,8 @@ class Hostile:
             return None
         if method == "tools/list":
             schema = {"type": "object", "properties": {}}
-            return self._result(request_id, {"tools": [{"name": name, "inputSchema": schema} for name in self.tools]})
+            tools = [{"name": name, "inputSchema": schema} for name in self.tools]
+            return self._result(request_id, {"tools": tools + self.listed})
         if method == "tools/call":
             self.calls += 1
             return self._call(request_id, message["params"], send)
@@ -78,10 +94,21 @@ class Hostile:
             return None
         if name == "noise":
             self.emit_raw(b"starting up...\n\x00\xff\xfe not text\n[1, 2]\n\n{}\n" + b"x" * 100_000 + b"\n")
+            self.emit_raw(b'{"id": %d, "error": "a log"}\n' % request_id)
+            self.emit_raw(b'{"jsonrpc": "2.0", "id": %d, "method": "a/request", "params": oops}\n' % request_id)
             return self._said(request_id, {"noisy": True})
         if name == "huge":
             answer = self._result(request_id, {"content": [{"type": "text", "text": "h" * given["bytes"]}]})
             return answer if given.get("id_first") else {key: answer[key] for key in ("result", "jsonrpc", "id")}
+        if name == "half":
+            return self._said(request_id, {"text": "half \ud83d of it"})
+        if name == "bytes":
+            content = b'[{"type": "text", "text": "\xed\xa0\xbd \xff"}]'
+            self.emit_raw(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": %b}}\n' % (request_id, content))
+            return None
+        if name == "unreadable":
+            self.emit_raw(b'{"jsonrpc": "2.0", "id": %d, "result": %b}\n' % (request_id, given["json"].encode()))
+            return None
         if name == "die":
             os._exit(3)
         if name == "lie":
@@ -98,11 +125,12 @@ class Hostile:
         if name == "progress":
             token = params["_meta"]["progressToken"]
             for step in (1, 2):
+                said = " ".join([f"step {step}", *filter(None, [given.get("message")])])
                 send(
                     {
                         "jsonrpc": "2.0",
                         "method": "notifications/progress",
-                        "params": {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"},
+                        "params": {"progressToken": token, "progress": step, "total": 2, "message": said},
                     }
                 )
             return self._said(request_id, {})
@@ -111,7 +139,9 @@ class Hostile:
             failed["result"]["isError"] = True
             return failed
         if name == "spawn":
-            return self._said(request_id, {"pid": subprocess.Popen(["sleep", "600"]).pid})
+            own_session = bool(given.get("own_session"))
+            process = subprocess.Popen(["sleep", "600"], start_new_session=own_session)
+            return self._said(request_id, {"pid": process.pid})
         if name == "facts":
             print(f"asked for facts with {given.get('note')}", file=sys.stderr, flush=True)
             seen = {"calls": self.calls, "unanswered": self.unanswered, "cancelled": self.cancelled}
@@ -131,7 +161,7 @@ class Hostile:
         return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
-def serve_stdio() -> None:
+def serve_stdio(listed: list[Any]) -> None:
     """One thread per request, so that a request that hangs does not block others."""
     lock = threading.Lock()
 
@@ -143,7 +173,7 @@ def serve_stdio() -> None:
     def send(message: Json) -> None:
         emit(json.dumps(message).encode() + b"\n")
 
-    hostile = Hostile(emit, send)
+    hostile = Hostile(emit, send, listed)
 
     def work(message: Json) -> None:
         answer = hostile.answer(message, send)
@@ -154,10 +184,10 @@ def serve_stdio() -> None:
         threading.Thread(target=work, args=(json.loads(line),), daemon=True).start()
 
 
-def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
+def serve_http(*, events: bool, port: int, notifications_refused: int, listed: list[Any], mounted: bool) -> None:
     """Streamable HTTP with JSON or, if requested, events. The port is the first line on standard output."""
     notifications: queue.Queue[Json] = queue.Queue()
-    hostile = Hostile(lambda raw: None, notifications.put)
+    hostile = Hostile(lambda raw: None, notifications.put, listed)
     refusals = iter(range(notifications_refused))
 
     class Handler(BaseHTTPRequestHandler):
@@ -179,6 +209,8 @@ def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
             self._whole(204, b"")
 
         def do_POST(self) -> None:
+            if mounted and self.path == "/mcp":
+                return self._redirect()
             message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             opening = message.get("method") == "initialize"
             session = os.urandom(8).hex() if opening else self.headers.get("mcp-session-id", "")
@@ -200,6 +232,13 @@ def serve_http(*, events: bool, port: int, notifications_refused: int) -> None:
             if answer is None:
                 threading.Event().wait()
             return self._whole(200, json.dumps(answer).encode(), "application/json", session)
+
+        def _redirect(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(307)
+            self.send_header("location", "/mcp/")
+            self.send_header("content-length", "0")
+            self.end_headers()
 
         def _answer_in_events(self, message: Json) -> None:
             session = self.headers.get("mcp-session-id") or next(iter(hostile.sessions))
@@ -256,7 +295,15 @@ def main() -> None:
         "--notifications-refused", type=int, default=0, metavar="TIMES", help="reject the notification stream at first"
     )
     parser.add_argument("--stubborn", action="store_true", help="end neither when asked nor when told")
+    parser.add_argument("--many-tools", type=int, default=0, metavar="COUNT", help="list so many more")
+    parser.add_argument("--odd-tools", action="store_true", help="list tools that no client could use")
+    parser.add_argument("--invalid-schema", action="store_true", help="list a tool whose schema is invalid")
+    parser.add_argument("--mounted", action="store_true", help="answer at /mcp/, and redirect /mcp there")
     options = parser.parse_args()
+    listed = [*(ODD_TOOLS if options.odd_tools else [])]
+    if options.invalid_schema:
+        listed.append({"name": "invalid", "inputSchema": {"type": "object", "properties": {"x": {"type": 7}}}})
+    listed += [{"name": f"many_{place}", "inputSchema": {"type": "object"}} for place in range(options.many_tools)]
     if options.exit_at_start:
         sys.exit(7)
     if options.stubborn:
@@ -268,9 +315,15 @@ def main() -> None:
     while options.start_after and not os.path.exists(options.start_after):
         time.sleep(0.01)
     if options.http:
-        serve_http(events=options.events, port=options.port, notifications_refused=options.notifications_refused)
+        serve_http(
+            events=options.events,
+            port=options.port,
+            notifications_refused=options.notifications_refused,
+            listed=listed,
+            mounted=options.mounted,
+        )
     else:
-        serve_stdio()
+        serve_stdio(listed)
     if options.stubborn:
         threading.Event().wait()
 

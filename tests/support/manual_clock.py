@@ -1,4 +1,4 @@
-"""A clock for tests: time passes only when code sleeps."""
+"""A clock for tests: time passes only when code sleeps, or the test says so."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class ManualClock:
         self.waits: list[float] = []
         self.random = 1.0
         """The next random number, 0 to 1."""
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
 
     @property
     def clock(self) -> Clock:

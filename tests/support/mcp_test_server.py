@@ -32,6 +32,7 @@ from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
+from armarium.surfaces.forwarded import IpNetwork
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.http_server import serve_http
@@ -286,6 +287,8 @@ def build(
     *,
     authenticator: Authenticator | None = None,
     allowed_origins: tuple[str, ...] = (),
+    allowed_hosts: tuple[str, ...] = (),
+    trusted_proxies: tuple[IpNetwork, ...] = (),
     loopback_only: bool = True,
     max_body_bytes: int = 1024 * 1024,
     inactivity_timeout_s: float | None = 3600,
@@ -332,6 +335,7 @@ def build(
     gate = Gate(
         authenticator or Authenticator((ALICE, BOB)),
         allowed_origins=allowed_origins,
+        allowed_hosts=allowed_hosts,
         loopback_only=loopback_only,
         max_body_bytes=max_body_bytes,
         metrics=metrics,
@@ -339,7 +343,7 @@ def build(
         has_session=sessions.has,
         body_timeout_s=body_timeout_s,
     )
-    app = McpApp(servers, gate, sessions, metrics, keep_alive_s=keep_alive_s)
+    app = McpApp(servers, gate, sessions, metrics, keep_alive_s=keep_alive_s, trusted_proxies=trusted_proxies)
     return Rig(app, stage, sessions, metrics, dispatcher, servers, gate)
 
 

@@ -317,6 +317,7 @@ def demo(
     deadline_s: float | None = 60,
     stream_limits: StreamLimits | None = None,
     also_at_root: tuple[str, ...] = (),
+    authenticator: Authenticator | None = None,
 ) -> Demo:
     """Assemble a server, as the assembly does."""
     moments, metrics, events = Moments(), Metrics(), Events()
@@ -329,7 +330,7 @@ def demo(
         check_answers=True,
     )
     gate = Gate(
-        Authenticator((CAROL, DAVE)),
+        authenticator or Authenticator((CAROL, DAVE)),
         allowed_origins=allowed_origins,
         loopback_only=True,
         max_body_bytes=max_body_bytes,

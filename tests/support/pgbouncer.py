@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _NOBODY = 65534
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 
 
 @contextmanager
@@ -49,10 +49,10 @@ def running_pgbouncer(dsn: str, *, sessions: int, mode: str = "transaction", ign
         finally:
             process.terminate()
             try:
-                process.wait(_PATIENCE_S)
+                process.wait(_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(_PATIENCE_S)
+                process.wait(_TIMEOUT_S)
             shutil.rmtree(base, ignore_errors=True)
 
 
@@ -63,7 +63,7 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import asyncpg
 
-from armarium.capabilities.store.postgres.installation import installations
+from armarium.capabilities.store.postgres.embedded import installations
 
 _NOBODY = 65534
 _OLDEST = 15

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,23 @@ import anyio.lowlevel
 
 from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolve_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.capabilities.gateway.errors import UpstreamTimeout
+from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout
+from armarium.capabilities.gateway.selections.service import Selections
+from armarium.capabilities.gateway.selections.store import SelectionStore
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.service import Gateway
+from armarium.capabilities.gateway.session_tools import SessionTools
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
-from armarium.capabilities.gateway.upstreams.types import UpstreamTool
+from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamTool
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, bind_tools
-from armarium.retrieval.sources import Collection, SourceHit, Sources
+from armarium.retrieval.sources import NO_FILTERS, Collection, SourceFilters, SourceHit, SourceHits, Sources
 from armarium.surfaces.dispatch import Caller, Dispatcher, Outcome
 
 Json = dict[str, Any]
@@ -65,10 +68,18 @@ class FakeUpstream:
         self.hits = list(hits)
         self.asked: list[tuple[str, Json]] = []
         self.handlers: dict[str, Handler] = {}
+        self.rejected: list[str] = []
         names = [DISCOVER, RAW_RESULTS, *([SYNTHESIZED] if answers else [])]
         taken = ["username", "query", "sources", "top_k", "filters", "ranking", "synthesis_params", "provided_context"]
         schema = {"type": "object", "properties": {name: {} for name in [*taken, *declares]}}
         self.offered = [UpstreamTool(name, "", schema) for name in names if name not in without]
+
+    @property
+    def last_tools(self) -> list[UpstreamTool]:
+        return self.offered
+
+    def health(self) -> UpstreamHealth:
+        return UpstreamHealth(self.spec.name, "ready")
 
     async def tools(self, *, timeout_s: float | None = None) -> list[UpstreamTool]:
         return self.offered
@@ -86,6 +97,9 @@ class FakeUpstream:
         scrubber = Scrubber(ServerSpec("fake", "rag"))
         with scrubber.hold(arguments):
             return scrubber.scrub_result(result, arguments)
+
+    def response_rejected(self, error: GatewayError) -> None:
+        self.rejected.append(error.message)
 
     async def _usual(self, asked: Json) -> Json:
         if asked["tool"] == DISCOVER:
@@ -123,13 +137,23 @@ class FakeSource:
         self.kind = kind
         self._collections = collections
         self._hits = hits
+        self.incomplete: str | None = None
 
     async def collections(self, call: Call) -> Sequence[Collection]:
         mine = self._collections.get(call.principal.username, self._collections.get("*", ()))
-        return [Collection(each, each.partition(":")[2] or each, documents=1) for each in mine]
+        return [
+            Collection(each, each.partition(":")[2] or each, documents=1, incomplete=self.incomplete) for each in mine
+        ]
 
-    async def search(self, call: Call, collection: str, query: str, most: int) -> Sequence[SourceHit]:
-        return [each for each in self._hits if each.collection == collection][:most]
+    async def search(
+        self, call: Call, collection: str, query: str, most: int, filters: SourceFilters = NO_FILTERS
+    ) -> SourceHits:
+        """It can evaluate no filter."""
+        if unmet := [each.name for each in fields(filters) if getattr(filters, each.name)]:
+            return SourceHits((), unmet, self.incomplete)
+        return SourceHits(
+            [each for each in self._hits if each.collection == collection][:most], incomplete=self.incomplete
+        )
 
 
 def own_hit(hit_id: str, collection: str, text: str) -> SourceHit:
@@ -156,9 +180,13 @@ class Rig:
     lent_tokens: LentTokens
     audit_file: Path | None = None
     audit: AuditLog | None = None
+    session: str | None = None
+    """The MCP session of the calls."""
+    meta: Json | None = None
+    """The `_meta` of the calls."""
 
     async def outcome(self, who: Principal, tool: str, **arguments: Any) -> Outcome:
-        return await self.dispatcher.outcome(Caller(who, "test"), tool, arguments)
+        return await self.dispatcher.outcome(Caller(who, "test", self.session), tool, arguments, meta=self.meta)
 
     async def answer(self, who: Principal, tool: str, **arguments: Any) -> Json:
         """The structured answer of a call that must succeed."""
@@ -198,6 +226,7 @@ def rig(
     own: Sequence[FakeSource] = (),
     secret: bytes | None = None,
     audit_file: Path | None = None,
+    state: Path | None = None,
     call_timeout_s: float = 5.0,
     discover_timeout_s: float = 5.0,
     discovery_kept_s: float = 60.0,
@@ -220,9 +249,12 @@ def rig(
         ),
         lent_tokens,
         CapabilityTokens(secret),
+        Selections(
+            SelectionStore(state or Path("/nowhere/selections.db")), lambda: [each.spec for each in members.values()]
+        ),
         **parts,
     )
-    tools = [*bind_rag_tools(gateway), *bind_tools(SESSION_TOOLS, gateway)]
+    tools = [*bind_rag_tools(gateway), *bind_tools(SESSION_TOOLS, SessionTools(gateway))]
     audit = AuditLog(audit_file) if audit_file else None
     dispatcher = Dispatcher(
         [("gateway", tool) for tool in tools],

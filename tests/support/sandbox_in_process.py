@@ -18,6 +18,7 @@ from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events
 from armarium.foundation.files.errors import FileError
+from armarium.foundation.files.path_rules import CREDENTIAL_FILES, Setting, patterns_of
 from armarium.foundation.identity import LOCAL
 from armarium.foundation.tools import Call
 
@@ -54,11 +55,15 @@ def between(source: str, dest: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def sandbox(roots: Mapping[str, Path], state: Path, **settings: Any) -> AsyncGenerator[Tools]:
+async def sandbox(
+    roots: Mapping[str, Path], state: Path, /, *, credentials: Setting = False, **settings: Any
+) -> AsyncGenerator[Tools]:
     """A sandbox with these roots, which allow all tools."""
     listed = [{"name": name, "path": str(path), "allowed_tools": ["*"]} for name, path in roots.items()]
     made = SandboxSettings.model_validate({"roots": listed, **settings})
-    async with open_capability(made, Facilities(Events(), state)) as capability:
+    async with open_capability(
+        made, Facilities(Events(), state, credential_patterns=patterns_of(credentials, CREDENTIAL_FILES))
+    ) as capability:
         yield Tools({tool.name: tool for tool in capability.tools})
 
 

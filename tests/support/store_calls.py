@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from armarium.capabilities.store.database.transactions import StoreDatabase
@@ -29,7 +29,14 @@ class FoundNothing:
         self.notice: str | None = None
 
     async def search(
-        self, tenant: str, project: str, query: str, path_prefix: str, limit: int, key: str | None
+        self,
+        tenant: str,
+        project: str,
+        query: str,
+        path_prefix: str,
+        limit: int,
+        key: str | None,
+        hidden: Sequence[str] = (),
     ) -> Chunks:
         self.asked.append((tenant, project, query, path_prefix, limit, key))
         answer: Chunks = {"chunks": self.found}
@@ -88,7 +95,7 @@ class Files:
         self.store = Store(
             database,
             chosen,
-            search=self.search if chosen.search.enabled else None,
+            file_search=self.search if chosen.search.enabled else None,
             credentials=credentials if chosen.search.enabled else None,
             on_committed=self._woken,
             on_mutation=lambda tool, status: self.mutations.append((tool, status)),

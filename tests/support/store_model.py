@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-MAX_FILE, MAX_PROJECT = 40, 90
+MAX_FILE = 40
 PATHS = ["/a", "/a-b", "/a.b", "/a/b", "/a/b/c", "/a/b-c", "/d", "/d/e", "/d/e/f"]
 
 
@@ -50,8 +50,6 @@ class Model:
                 raise Refused("INVALID_OFFSET") from None
         if len(new) > MAX_FILE:
             raise Refused("PAYLOAD_TOO_LARGE")
-        if sum(map(len, self.files.values())) - len(old) + len(new) > MAX_PROJECT:
-            raise Refused("QUOTA_EXCEEDED")
         self.files[path] = new
         return len(content)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 Picture = dict[str, tuple[str, int, str]]
@@ -39,9 +40,11 @@ def picture(directory: Path) -> Picture:
     for parent, directories, files in os.walk(os.fsencode(directory)):
         for name in sorted(directories + files):
             path = os.path.join(parent, name)
-            status = os.lstat(path)
             shown = os.fsdecode(os.path.relpath(path, os.fsencode(directory)))
-            found[shown] = (stat.filemode(status.st_mode)[0], stat.S_IMODE(status.st_mode), _content(path, status))
+            # A server that runs renames its temporary files.
+            with suppress(FileNotFoundError):
+                status = os.lstat(path)
+                found[shown] = (stat.filemode(status.st_mode)[0], stat.S_IMODE(status.st_mode), _content(path, status))
     return found
 
 
