@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.walk import Bounds
 from measure import best_of_each, compared, report
 from source_tree import make_source_tree

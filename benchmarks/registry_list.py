@@ -24,7 +24,7 @@ import orjson
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.tools import TOOLS
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call, ToolSpec, bind_tools
 from registry_content import PEER, NotInstalled, by_source, installed_peer
 from trial import report, scaled

@@ -15,7 +15,7 @@ from typing import Any
 
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, discover
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
 from measure import best_of, best_of_each, compared, report
 

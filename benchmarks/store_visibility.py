@@ -24,7 +24,7 @@ from armarium.capabilities.store.arguments import WriteArgs
 from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.foundation.tools import Call
 from prose import Prose
 from trial import report, scaled

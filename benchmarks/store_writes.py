@@ -30,7 +30,7 @@ from armarium.capabilities.store.lifespan import open_store
 from armarium.capabilities.store.postgres.embedded import embedded_postgres, fitting_installation, installations
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import IndexSettings, RateSettings, StoreSettings
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call
 from trial import report, scaled
 

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from armarium.foundation.identity import Authenticator, Principal, key_hash
-from armarium.foundation.settings import LimitSettings, SessionSettings
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash
+from armarium.foundation.settings.model import LimitSettings, SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, local_tool

@@ -11,7 +11,7 @@ from armarium.assembly import MANIFESTS
 from armarium.capabilities.sandbox.raw_tools import declared_raw_files
 from armarium.capabilities.store.tools import declared_raw_files as store_raw_files
 from armarium.foundation.routes import Route
-from armarium.foundation.settings import ConsoleSettings
+from armarium.foundation.settings.model import ConsoleSettings
 from armarium.surfaces.console.app import Console
 from armarium.surfaces.operations.app import declared_routes
 from armarium.surfaces.web.file_tools import FILES, FileTools

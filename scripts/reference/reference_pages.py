@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.commands.settings import CORPUS_SECTIONS, Dir2
 from armarium.capabilities.gateway.config.schema import server_config_schema
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.settings import LimitSettings, PipeSettings
+from armarium.foundation.settings.model import LimitSettings, PipeSettings
 from armarium.foundation.tools import ERROR_ENVELOPE, ToolSpec
 from armarium.settings import Settings
 from armarium.surfaces.cli.main import app

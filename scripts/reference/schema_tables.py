@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from armarium.foundation.settings import Duration
+from armarium.foundation.settings.model import Duration
 
 Schema = Mapping[str, Any]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from armarium import __version__
-from armarium.foundation.access import Access
 from armarium.foundation.events import Events
 from armarium.foundation.known_files import FileKnowledge
 from armarium.foundation.routes import RawFiles, Route
+from armarium.foundation.security.access import Access
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolProvider, ToolSpec
 from armarium.retrieval.sources import Sources

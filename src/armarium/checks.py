@@ -18,14 +18,14 @@ from armarium.assembly import MANIFESTS
 from armarium.capability import CheckResult
 from armarium.command_line.output import destinations_line, without_credentials
 from armarium.facilities import facilities_for
-from armarium.foundation.access import AccessRule
 from armarium.foundation.audit import AuditFilter, read_records
-from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import read_token
-from armarium.foundation.keys import KeyFile
-from armarium.foundation.network import EXCLUDED, restrict_network
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.access import AccessRule
+from armarium.foundation.security.authentication import open_authenticator, token_path
+from armarium.foundation.security.identity import read_token
+from armarium.foundation.security.keys import KeyFile
+from armarium.foundation.security.network import EXCLUDED, restrict_network
+from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.sockets import configured_tls, listen, travels_in_clear_text
 from armarium.settings import Settings, configured, text_destinations
 

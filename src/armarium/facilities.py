@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from armarium.capability import Facilities
 from armarium.foundation.audit import files_of_audit
-from armarium.foundation.authentication import token_path
 from armarium.foundation.events import Events
-from armarium.foundation.file_secrets import secret_files
 from armarium.foundation.files.path_rules import CREDENTIAL_FILES, patterns_of
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.authentication import token_path
+from armarium.foundation.settings.file_secrets import secret_files
+from armarium.foundation.settings.model import CoreSettings
 from armarium.settings import configured
 
 

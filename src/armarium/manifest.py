@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from armarium.capability import Capability, CheckResult, Facilities
     from armarium.command_line.host import CommandGroups, CommandHost
-    from armarium.foundation.access import AccessRule
     from armarium.foundation.events import Events
     from armarium.foundation.routes import Route
-    from armarium.foundation.settings import Section
+    from armarium.foundation.security.access import AccessRule
+    from armarium.foundation.security.trust import Confirmable
+    from armarium.foundation.settings.model import Section
     from armarium.foundation.tools import ErrorStyle, ToolSpec
-    from armarium.foundation.trust import Confirmable
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from armarium.assembly import MANIFESTS
 from armarium.capability import Capability, Endpoint, OpenCapability, ServerIdentity
 from armarium.checks import server_checks
 from armarium.facilities import facilities_for
-from armarium.foundation.access import Access
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
-from armarium.foundation.identity import Authenticator
-from armarium.foundation.network import EXCLUDED, is_loopback, permits, restrict_network
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import Authenticator
+from armarium.foundation.security.network import EXCLUDED, is_loopback, permits, restrict_network
+from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.telemetry import Metrics, export_traces
 from armarium.foundation.tools import ToolSpec
 from armarium.settings import configured

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import create_model
 
 from armarium.assembly import MANIFESTS
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.settings.model import CoreSettings
 from armarium.manifest import Manifest
 
 _sections: dict[str, Any] = {manifest.name: (manifest.settings() | None, None) for manifest in MANIFESTS}

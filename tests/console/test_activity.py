@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from armarium.foundation.identity import read_token
+from armarium.foundation.security.identity import read_token
 from support.browser import Visitor, accessibility_faults, press, tab_to
 from support.server import ServerProcess
 from support.waiting import eventually

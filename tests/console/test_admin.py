@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.browser import Visitor, accessibility_faults, press, session_of, tab_to
 from support.console_gateway import EVIL, TOKEN, write_servers
 from support.gateway_server import rag_entry

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from armarium.foundation.identity import Authenticator
-from armarium.foundation.settings import SessionSettings
+from armarium.foundation.security.identity import Authenticator
+from armarium.foundation.settings.model import SessionSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.console.page import ConsolePage
 from armarium.surfaces.gate import Gate

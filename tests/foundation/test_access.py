@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from armarium.foundation.access import Access, AccessRule, is_member
 from armarium.foundation.errors import ConfigError, NotInGroup, NotPermitted
-from armarium.foundation.identity import ANYONE, LOCAL, Principal
-from armarium.foundation.settings import RestrictedSection
-from armarium.foundation.settings_loader import checked
+from armarium.foundation.security.access import Access, AccessRule, is_member
+from armarium.foundation.security.identity import ANYONE, LOCAL, Principal
+from armarium.foundation.settings.loader import checked
+from armarium.foundation.settings.model import RestrictedSection
 from armarium.foundation.tools import ToolSpec, remote_tool
 
 STAFF = frozenset({"staff"})

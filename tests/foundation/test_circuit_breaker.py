@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from armarium.foundation.circuit_breaker import CircuitBreaker
+from armarium.foundation.concurrency.circuit_breaker import CircuitBreaker
 
 
 class Clock:

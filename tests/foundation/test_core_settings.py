@@ -10,8 +10,8 @@ import pytest
 from pydantic import Field, model_validator
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import CoreSettings, Section, SessionSettings
-from armarium.foundation.settings_loader import load_settings, read_yaml
+from armarium.foundation.settings.loader import load_settings, read_yaml
+from armarium.foundation.settings.model import CoreSettings, Section, SessionSettings
 
 
 class Colours(Section):

@@ -9,8 +9,8 @@ import pytest
 from typing_extensions import TypedDict
 
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
-from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ErrorStyle, ToolSpec, local_tool, message_and_hint
 from armarium.surfaces.dispatch import Caller, Dispatcher

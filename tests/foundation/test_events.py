@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from armarium.foundation.events import Events, FileChanged, PublicEvent
-from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.identity import LOCAL, Principal
 
 CHANGED = FileChanged(FileRef("root", "workspace", "a.py"), "modified", is_directory=False, by=LOCAL)
 

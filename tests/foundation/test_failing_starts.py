@@ -13,8 +13,8 @@ import pytest
 from armarium.capabilities.sandbox import commands as filesystem
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import ensure_token, read_token
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.security.identity import ensure_token, read_token
+from armarium.foundation.settings.loader import load_settings
 from armarium.foundation.telemetry import export_traces
 from armarium.settings import Settings
 from armarium.surfaces.cli.host import Host

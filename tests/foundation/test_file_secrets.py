@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret, read_references, revealed
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.settings.file_secrets import FileSecret, read_references, revealed
+from armarium.foundation.settings.loader import load_settings
 from armarium.settings import Settings
 
 KEY = "canary-key-in-a-file"

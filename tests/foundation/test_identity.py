@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import ANYONE, LOCAL, Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.security.identity import (
+    ANYONE,
+    LOCAL,
+    Authenticator,
+    Principal,
+    ensure_token,
+    key_hash,
+    read_token,
+)
 
 ADA = Principal("ada", ("engines",), key_hash("ada's key"))
 BABBAGE = Principal("babbage", (), key_hash("babbage's key"))
@@ -49,7 +57,7 @@ def test_every_known_key_is_compared_in_constant_time_whatever_is_presented(monk
         compared.append(known)
         return known == presented
 
-    monkeypatch.setattr("armarium.foundation.identity.hmac.compare_digest", compare)
+    monkeypatch.setattr("armarium.foundation.security.identity.hmac.compare_digest", compare)
     callers = Authenticator((ADA, BABBAGE))
     assert callers.identify("ada's key") == ADA
     assert callers.identify("nobody's key") is None
@@ -83,7 +91,7 @@ def test_several_processes_that_start_at_once_agree_on_one_token(tmp_path: Path)
     program = """
 import sys
 from pathlib import Path
-from armarium.foundation.identity import ensure_token
+from armarium.foundation.security.identity import ensure_token
 sys.stdin.read()  # all wait here until the starting shot
 print(ensure_token(Path(sys.argv[1])))
 """

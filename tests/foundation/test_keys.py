@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import Authenticator, Principal, key_hash
-from armarium.foundation.keys import PREFIX, KeyExists, KeyFile, LiveKeys, UnknownKey
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash
+from armarium.foundation.security.keys import PREFIX, KeyExists, KeyFile, LiveKeys, UnknownKey
 
 
 class Clock:
@@ -141,7 +141,7 @@ def test_a_file_that_is_damaged_while_the_server_runs_admits_nobody(
 
 
 def test_processes_that_add_keys_at_once_lose_none(path: Path) -> None:
-    script = "import sys; from pathlib import Path; from armarium.foundation.keys import KeyFile\n"
+    script = "import sys; from pathlib import Path; from armarium.foundation.security.keys import KeyFile\n"
     script += "for n in range(10): KeyFile(Path(sys.argv[1])).add(f'{sys.argv[2]}-{n}')"
     running = [
         subprocess.Popen([sys.executable, "-c", script, str(path), str(number)], env=os.environ) for number in range(4)

@@ -7,8 +7,8 @@ from collections.abc import Generator
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from armarium.foundation.network import permits, restrict_network
-from armarium.foundation.settings import NetworkRule
+from armarium.foundation.security.network import permits, restrict_network
+from armarium.foundation.settings.model import NetworkRule
 
 RULE = TypeAdapter(NetworkRule)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.rate_limit import RateLimit
 
 
 class TooOften(ArmariumError):

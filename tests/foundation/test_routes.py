@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from armarium.capability import Capability
-from armarium.foundation.identity import Principal
 from armarium.foundation.routes import Place, Route
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import ToolSpec, remote_tool
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from armarium.foundation.cancellation import Cancellation
-from armarium.foundation.run_slots import RunSlots, yield_slot
+from armarium.foundation.concurrency.cancellation import Cancellation
+from armarium.foundation.concurrency.run_slots import RunSlots, yield_slot
 
 FAR_S = 60.0
 NEVER_S = 3600.0

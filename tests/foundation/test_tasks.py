@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from armarium.foundation.tasks import background, task_group
+from armarium.foundation.concurrency.tasks import background, task_group
 
 
 async def fail(error: Exception) -> None:

@@ -10,10 +10,10 @@ import pytest
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError, InvalidArgument
-from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import SchemaCheck
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import ERROR_ENVELOPE, Args, Call, ToolSpec, local_tool, remote_tool, render_error
 
 
@@ -182,7 +182,7 @@ async def test_a_cancellation_ends_the_work_of_a_thread_at_its_next_checkpoint()
 
 def test_a_cancellation_reports_progress_but_not_at_every_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("armarium.foundation.cancellation.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("armarium.foundation.concurrency.cancellation.time.monotonic", lambda: now[0])
     told: list[float] = []
     cancellation = Cancellation(lambda progress, total, message: told.append(progress))
     for done in range(1, 101):

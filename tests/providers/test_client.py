@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret
+from armarium.foundation.settings.file_secrets import FileSecret
 from armarium.providers.client import ProviderClient
 from armarium.providers.error_responses import error_from_event, error_from_response
 from armarium.providers.errors import (

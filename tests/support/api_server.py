@@ -13,9 +13,9 @@ import anyio
 import httpx
 
 from armarium.foundation.audit import AuditFilter, CallRecord, read_records
-from armarium.foundation.authentication import open_authenticator
-from armarium.foundation.identity import key_hash
-from armarium.foundation.settings_loader import checked
+from armarium.foundation.security.authentication import open_authenticator
+from armarium.foundation.security.identity import key_hash
+from armarium.foundation.settings.loader import checked
 from armarium.server import Server, open_server
 from armarium.settings import Settings
 from support.mcp_messages import serving

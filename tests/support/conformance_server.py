@@ -15,9 +15,9 @@ from mcp.server.context import ServerRequestContext
 
 from armarium.capability import ServerIdentity
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.identity import Authenticator
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import SessionSettings
+from armarium.foundation.security.identity import Authenticator
+from armarium.foundation.settings.model import SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool, remote_tool

@@ -13,7 +13,7 @@ from armarium.capabilities.sandbox.service import ChangeEvents, Sandbox
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call, bind_tools
 
 FILLER = "".join(f"filler line {number}\n" for number in range(5000))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from armarium.capabilities.sandbox.search.glob import GlobResult, NameQuery, glob
 from armarium.capabilities.sandbox.search.grep import GrepResult, Query, grep
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules
 from armarium.foundation.files.walk import Bounds, EntryKind
 from support.descriptors import none_left_open

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.server import ServerProcess, installed_command, write_config
 
 KEYS = {"ann": "key-of-ann", "ben": "key-of-ben"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support import hostile_upstream, rag_upstream
 from support.client import connected
 from support.server import ServerProcess, installed_command, write_config

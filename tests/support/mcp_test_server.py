@@ -24,16 +24,16 @@ from typing_extensions import TypedDict
 
 from armarium.capability import ServerIdentity
 from armarium.foundation.audit import AuditLog
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.identity import Authenticator, Principal, key_hash
-from armarium.foundation.settings import LimitSettings, SessionSettings
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash
+from armarium.foundation.settings.model import LimitSettings, SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics, export_traces, log_as_json
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.forwarded import IpNetwork
 from armarium.surfaces.gate import Gate
+from armarium.surfaces.http.forwarded import IpNetwork
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.http_server import serve_http
 from armarium.surfaces.mcp.server import McpServer, mcp_server

@@ -17,9 +17,9 @@ from armarium.capability import Capability, ServerIdentity
 from armarium.foundation.audit import AuditLog
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, Internal
 from armarium.foundation.events import Events
-from armarium.foundation.identity import Authenticator, Principal, key_hash
 from armarium.foundation.routes import Route
-from armarium.foundation.settings import SessionSettings
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash
+from armarium.foundation.settings.model import SessionSettings
 from armarium.foundation.sockets import listen
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool

@@ -15,8 +15,8 @@ from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events, FileChanged
-from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.identity import Principal
 
 DEADLINE_S = 60.0
 WRITER = Principal("keeper", (), "")

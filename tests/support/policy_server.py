@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from armarium.foundation.authentication import open_authenticator
-from armarium.foundation.identity import LOCAL
-from armarium.foundation.keys import KeyFile
-from armarium.foundation.settings_loader import checked
+from armarium.foundation.security.authentication import open_authenticator
+from armarium.foundation.security.identity import LOCAL
+from armarium.foundation.security.keys import KeyFile
+from armarium.foundation.settings.loader import checked
 from armarium.foundation.tools import ToolSpec
 from armarium.server import Server, open_server
 from armarium.settings import Settings

@@ -25,7 +25,7 @@ from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamTool
 from armarium.foundation.audit import AuditLog
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Relayed, bind_tools
 from armarium.retrieval.sources import NO_FILTERS, Collection, SourceFilters, SourceHit, SourceHits, Sources

@@ -19,7 +19,7 @@ from armarium.capability import Facilities
 from armarium.foundation.events import Events
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.path_rules import CREDENTIAL_FILES, Setting, patterns_of
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call
 
 _OTHER = Path("/dev/shm")

@@ -10,8 +10,8 @@ import anyio
 from typing_extensions import TypedDict
 
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Args, Call, Relayed, ToolSpec, local_tool, remote_tool
 
 ANY_OBJECT: Json = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}

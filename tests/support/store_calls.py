@@ -11,7 +11,7 @@ from armarium.capabilities.store.model import Chunk, Chunks, Scope
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.tools import TOOLS
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Caller, Dispatcher

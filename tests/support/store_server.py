@@ -15,7 +15,7 @@ import httpx
 
 from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE
 from armarium.capabilities.store.postgres.home import Home
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.client import ToolClient
 from support.server import START_DEADLINE_S, ServerProcess, installed_command, write_config
 

@@ -17,11 +17,11 @@ import anyio
 import httpx
 import pytest
 
-from armarium.foundation.access import Access
 from armarium.foundation.errors import UnknownTool
 from armarium.foundation.events import PublicEvent
-from armarium.foundation.identity import Principal, key_hash
 from armarium.foundation.routes import Route
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.foundation.tools import Call, ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from armarium.foundation.identity import ANYONE, LOCAL, Principal, key_hash
-from armarium.foundation.settings_loader import checked
+from armarium.foundation.security.identity import ANYONE, LOCAL, Principal, key_hash
+from armarium.foundation.settings.loader import checked
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.caller import Caller

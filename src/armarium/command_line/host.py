@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import typer
 
     from armarium.capability import Endpoint, OpenCapability, ServerIdentity
-    from armarium.foundation.cancellation import ProgressListener
+    from armarium.foundation.concurrency.cancellation import ProgressListener
     from armarium.foundation.events import Events
-    from armarium.foundation.identity import Authenticator
     from armarium.foundation.schema import Json
-    from armarium.foundation.settings import CoreSettings
+    from armarium.foundation.security.identity import Authenticator
+    from armarium.foundation.settings.model import CoreSettings
     from armarium.foundation.tools import Call, ToolSpec
 
 

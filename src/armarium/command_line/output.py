@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.errors import ArmariumError, ConfigError
-from armarium.foundation.network import EXCLUDED, permits
+from armarium.foundation.security.network import EXCLUDED, permits
 
 if TYPE_CHECKING:
     from armarium.foundation.tools import ErrorStyle

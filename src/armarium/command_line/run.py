@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, INTERRUPTED, OK, Misuse, leave_closed_pipe, prepare_streams
+from armarium.foundation.concurrency.tasks import leaf_errors
 from armarium.foundation.errors import ArmariumError, Internal
-from armarium.foundation.tasks import leaf_errors
 
 if TYPE_CHECKING:
     import typer

@@ -11,7 +11,7 @@ from typing import Any
 
 from armarium.command_line.output import printable, say, without_credentials
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.trust import Confirmable, Confirmations, DirectoryNotTrusted
+from armarium.foundation.security.trust import Confirmable, Confirmations, DirectoryNotTrusted
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|password|passphrase|dsn|redis_url|sha256)\w*$")
 _REFERENCES_ONLY = re.compile(r"(\$\{\w+\})+")

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.identity import Principal
 
 _log = logging.getLogger(__name__)
 

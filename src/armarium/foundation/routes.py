@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from armarium.foundation.access import is_member
-from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.access import is_member
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import ToolSpec
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

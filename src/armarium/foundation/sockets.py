@@ -9,8 +9,8 @@ from pathlib import Path
 
 from armarium.foundation.errors import BindFailed, TlsConfigInvalid
 from armarium.foundation.files.state_files import file_version
-from armarium.foundation.network import is_loopback
-from armarium.foundation.settings import ServerSettings, TlsSettings
+from armarium.foundation.security.network import is_loopback
+from armarium.foundation.settings.model import ServerSettings, TlsSettings
 
 _log = logging.getLogger(__name__)
 

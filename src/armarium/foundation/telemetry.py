@@ -13,7 +13,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.network import is_local
+from armarium.foundation.security.network import is_local
 
 _log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from armarium.foundation.access import READ, WRITE, Access
 from armarium.foundation.byte_transfers import ByteTransfer
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.errors import ArmariumError, InvalidArgument
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json, JsonSchema
+from armarium.foundation.security.access import READ, WRITE, Access
+from armarium.foundation.security.identity import Principal
 
 ServiceT = TypeVar("ServiceT")
 

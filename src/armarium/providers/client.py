@@ -13,9 +13,9 @@ import anyio.to_thread
 import orjson
 from pydantic import SecretStr
 
-from armarium.foundation.file_secrets import revealed
-from armarium.foundation.network import EXCLUDED, is_local, permits
 from armarium.foundation.schema import Json
+from armarium.foundation.security.network import EXCLUDED, is_local, permits
+from armarium.foundation.settings.file_secrets import revealed
 from armarium.providers.error_responses import error_from_event, error_from_response
 from armarium.providers.errors import ProviderError, ProviderRateLimited
 from armarium.providers.retry import Attempts, Clock, RateLimiter, RetryPolicy

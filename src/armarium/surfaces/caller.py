@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from armarium.foundation.identity import ANYONE, Principal
+from armarium.foundation.security.identity import ANYONE, Principal
 
 
 @dataclass(frozen=True, slots=True)

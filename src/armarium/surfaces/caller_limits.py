@@ -14,10 +14,10 @@ from functools import partial
 
 import anyio
 
+from armarium.foundation.concurrency.tasks import PerCaller
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.processes.memory import give_memory_back
-from armarium.foundation.settings import LimitSettings
-from armarium.foundation.tasks import PerCaller
+from armarium.foundation.settings.model import LimitSettings
 
 _RETRY_AFTER_MS = 1000
 _TRIM_AFTER_S = 1.0

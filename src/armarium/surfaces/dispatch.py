@@ -13,10 +13,9 @@ from uuid import uuid4
 
 import anyio
 
-from armarium.foundation.access import READ, Access
 from armarium.foundation.audit import AuditLog, CallRecord
 from armarium.foundation.byte_transfers import ByteTransfer
-from armarium.foundation.cancellation import Cancellation, ProgressListener, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, ProgressListener, Stopped
 from armarium.foundation.errors import (
     ArmariumError,
     Cancelled,
@@ -26,17 +25,18 @@ from armarium.foundation.errors import (
     ToolFailed,
     UnknownTool,
 )
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.security.access import READ, Access
+from armarium.foundation.security.identity import Principal
+from armarium.foundation.settings.model import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call, Emit, Relayed, ToolProvider, ToolSpec, emit_nothing
-from armarium.surfaces.argument_bounds import measure_arguments
 from armarium.surfaces.call_record import CallRecorder, Outcome, PendingCall
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import CallsInFlight
-from armarium.surfaces.json_text import SurrogateObject
-from armarium.surfaces.json_threads import run_in_json_thread
+from armarium.surfaces.json.bounds import measure_arguments
+from armarium.surfaces.json.text import SurrogateObject
+from armarium.surfaces.json.threads import run_in_json_thread
 from armarium.surfaces.prepared_tool import PreparedTool, count_arguments, surrogate_error
 from armarium.surfaces.tool_providers import MAX_CACHED_TOOLS, ToolProviders
 from armarium.surfaces.tool_results import ResultForm, ToolResults

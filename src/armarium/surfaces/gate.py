@@ -13,20 +13,20 @@ import anyio
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import TooManyCalls
-from armarium.foundation.identity import ANYONE, Authenticator, Principal
-from armarium.foundation.rate_limit import RateLimit
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.security.identity import ANYONE, Authenticator, Principal
+from armarium.foundation.settings.model import LimitSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.argument_bounds import is_envelope_small
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.forwarded import is_clear_text
-from armarium.surfaces.http_errors import HttpError, json_rpc_error
-from armarium.surfaces.http_responses import respond
-from armarium.surfaces.json_threads import set_json_caller
-from armarium.surfaces.origins import AllowedHosts, AllowedOrigins
-from armarium.surfaces.request_body import BodyReader
+from armarium.surfaces.http.errors import HttpError, json_rpc_error
+from armarium.surfaces.http.forwarded import is_clear_text
+from armarium.surfaces.http.origins import AllowedHosts, AllowedOrigins
+from armarium.surfaces.http.request_body import BodyReader
+from armarium.surfaces.http.responses import respond
+from armarium.surfaces.json.bounds import is_envelope_small
+from armarium.surfaces.json.threads import set_json_caller
 
 _BURST_S = 4
 """How many seconds' worth of requests a key with a rate of its own may send at once."""

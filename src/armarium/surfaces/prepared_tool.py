@@ -17,7 +17,7 @@ from armarium.foundation.schema import Json, SchemaCheck
 from armarium.foundation.surrogates import has_unpaired_surrogate
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import ToolSpec
-from armarium.surfaces.argument_bounds import MAX_ARGUMENTS
+from armarium.surfaces.json.bounds import MAX_ARGUMENTS
 
 _log = logging.getLogger("armarium.calls")
 

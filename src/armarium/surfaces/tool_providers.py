@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import ToolProvider, ToolSpec
 
 MAX_CACHED_TOOLS = 2048

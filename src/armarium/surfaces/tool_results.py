@@ -7,11 +7,10 @@ from typing import Literal
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.settings.model import LimitSettings
 from armarium.foundation.tools import Relayed, ToolSpec, as_json_text
 from armarium.surfaces.caller_limits import BytesInFlight
-from armarium.surfaces.json_threads import run_in_json_thread
-from armarium.surfaces.response_encoder import (
+from armarium.surfaces.json.encoder import (
     LARGE_CHARACTERS,
     EncodedJson,
     encode_answer,
@@ -19,6 +18,7 @@ from armarium.surfaces.response_encoder import (
     encode_value,
     estimate_size,
 )
+from armarium.surfaces.json.threads import run_in_json_thread
 
 ResultForm = Literal["plain", "encoded", "structured"]
 """What a surface needs: plain values; large parts as `EncodedJson`; the same without the text content."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from armarium.capabilities.corpus.files.discover import DiscoveryRules, discover, rediscover
 from armarium.capabilities.corpus.files.exclusion import Exclusion
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.names import escape_name, unescape_name
 from support.descriptors import none_left_open

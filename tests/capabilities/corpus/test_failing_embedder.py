@@ -12,7 +12,7 @@ from armarium.capabilities.corpus import leader as leading
 from armarium.capabilities.corpus.query.search import Filters, ModelGuards
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import RerankSettings
-from armarium.foundation.circuit_breaker import GuardedService
+from armarium.foundation.concurrency.circuit_breaker import GuardedService
 from armarium.providers.errors import ProviderFailed, ProviderUnavailable
 from armarium.providers.local.embedder import LocalEmbedder
 from support.corpus_calls import write_lighthouse

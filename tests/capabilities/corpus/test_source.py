@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.corpus.source import CorpusSource
-from armarium.foundation.access import Access
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import SourceFilters
 from support.corpus_calls import write_lighthouse

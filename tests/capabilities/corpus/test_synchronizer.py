@@ -20,8 +20,8 @@ from armarium.capabilities.corpus.lifespan import open_service
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
 from armarium.foundation.events import Events, FileChanged
-from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.identity import Principal
 from support.waiting import eventually
 
 DEADLINE_S = 60.0

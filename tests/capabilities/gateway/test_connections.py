@@ -12,7 +12,7 @@ import pytest
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
 from armarium.capabilities.gateway.session_tools import SessionTools
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from support.gateway_server import GatewayServer, rag_entry, started
 from support.manual_clock import ManualClock
 from support.rag_fakes import ANNA, LEX, FakeUpstream, Rig, hit, resource, rig

@@ -20,7 +20,7 @@ import pytest
 from armarium.capabilities.gateway.downloads.files import NamedFile, parse_reference, read_file
 from armarium.capabilities.gateway.downloads.links import DownloadLinks
 from armarium.capabilities.gateway.errors import FileChangedMeanwhile
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from armarium.foundation.tools import Call
 from support import fetching_upstream
 from support.client import connected

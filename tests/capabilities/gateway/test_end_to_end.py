@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, CapabilityVerifier, server_key
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.client import connected
 from support.server import ServerProcess, installed_command, write_config
 from support.waiting import DEADLINE_S as TIMEOUT_S

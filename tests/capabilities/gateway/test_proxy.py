@@ -16,7 +16,7 @@ from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.servers.proxy import ProxyToolProvider
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.tools import Call, ToolSpec
 from support.client import connected
 from support.gateway_server import HOSTILE, GatewayServer, rag_entry, started

@@ -14,7 +14,7 @@ import pytest
 from armarium.capabilities.gateway.config.files import parse_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, server_key
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller

@@ -16,7 +16,7 @@ from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVer
 from armarium.capabilities.gateway.tokens.lent_tokens import LentToken, LentTokens
 from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.foundation.telemetry import log_as_json
 from armarium.foundation.tools import Relayed
 from armarium.server import open_server

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from support.client import connected
 from support.gateway_server import HOSTILE, GatewayServer, rag_entry, started
 from support.rag_fakes import ANNA, LEX, NOBODY, FakeUpstream, Rig, hit, resource, rig

@@ -15,8 +15,8 @@ from armarium.capabilities.gateway.settings import FEATURE_VARIABLE, GatewaySett
 from armarium.capability import Facilities
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events
-from armarium.foundation.identity import LOCAL
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.identity import LOCAL
+from armarium.foundation.settings.model import CoreSettings
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from armarium.capabilities.registry.change_events import publish_changes
+from armarium.capabilities.registry.events.publisher import publish_changes
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.events import Events, PublicEvent

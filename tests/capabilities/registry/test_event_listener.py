@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from armarium.capabilities.registry.errors import Busy
-from armarium.capabilities.registry.event_listener import listen_to_events
+from armarium.capabilities.registry.events.listener import listen_to_events
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import FileFilter, ListedFile
 from armarium.capabilities.registry.service import Registry
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned, ScannerFinding
-from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.identity import LOCAL, Principal
 from armarium.server import open_server
 from armarium.settings import Settings
 from armarium.surfaces.dispatch import Caller

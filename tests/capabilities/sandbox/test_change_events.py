@@ -14,7 +14,7 @@ from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events, FileChanged, FileMoved
 from armarium.foundation.files.errors import FileError
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call
 
 

@@ -24,7 +24,7 @@ from armarium.capabilities.sandbox.search import needles as needles_module
 from armarium.capabilities.sandbox.search.grep import MAX_SHOWN_BYTES, Query, grep
 from armarium.capabilities.sandbox.search.literals import requirements
 from armarium.capabilities.sandbox.search.syntax import parse
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.errors import InvalidPattern
 from support.file_search import bounds, grepped, lines, plant
 

@@ -24,7 +24,7 @@ from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capabilities.sandbox.tools import TOOLS
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot, Resolver
-from armarium.foundation.identity import LOCAL
+from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Caller, Dispatcher

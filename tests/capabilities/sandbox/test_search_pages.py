@@ -10,7 +10,7 @@ import pytest
 
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, read
 from armarium.capabilities.sandbox.search import root_search
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from support.client import ToolClient, texts_of
 from support.sandbox_server import Box
 from support.trees import make_tree

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.sandbox.changes import trees
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.staged_entries import staged_directory, staged_file, sweep
 from armarium.foundation.files.staged_names import drop_staged, is_staged, new_staged_name
 from support.sandbox_in_process import between, sandbox

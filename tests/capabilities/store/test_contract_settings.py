@@ -12,8 +12,8 @@ import yaml
 
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import key_hash
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.security.identity import key_hash
+from armarium.foundation.settings.loader import load_settings
 from armarium.settings import Settings
 from armarium.surfaces.cli.doctor import run_checks
 from support.client import connected, texts_of

@@ -18,7 +18,7 @@ from armarium.capabilities.store.index.envelope import Keks
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.settings import SecuritySettings
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret
+from armarium.foundation.settings.file_secrets import FileSecret
 from support.redis import everything_in, running_redis
 from support.store_calls import Files
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.index.envelope import EnvelopeRejected, Keks
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret
+from armarium.foundation.settings.file_secrets import FileSecret
 
 SECRET = "sk-canary-7f3a"
 AAD = b'["tenant","project","reference"]'

@@ -12,7 +12,7 @@ import pytest
 
 from armarium.capabilities.store.database.pool import CONNECTION_ERRORS, Connection, Pool, connect
 from armarium.capabilities.store.errors import DatabaseUnavailable
-from armarium.foundation.file_secrets import FileSecret
+from armarium.foundation.settings.file_secrets import FileSecret
 
 
 @pytest.fixture

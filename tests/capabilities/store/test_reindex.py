@@ -19,7 +19,7 @@ from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.index.wake_up import LISTENER
 from armarium.capabilities.store.lifespan import open_resources, open_store
 from armarium.capabilities.store.settings import LOCAL_DIMENSIONS, StoreSettings
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Call
 from support.postgres import running_postgres

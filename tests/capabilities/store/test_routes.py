@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.tools import TOOLS, raw_files, store_routes, tools_for_routes
-from armarium.foundation.access import Access
 from armarium.foundation.events import Events
-from armarium.foundation.identity import Authenticator, Principal, key_hash
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools
 from armarium.surfaces.dispatch import Dispatcher

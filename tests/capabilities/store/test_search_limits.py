@@ -22,7 +22,7 @@ from armarium.capabilities.store.search.file_search import LEXICAL_ONLY, FileSea
 from armarium.capabilities.store.search.limits import SearchAdmission, statements_at_once
 from armarium.capabilities.store.settings import SearchSettings
 from armarium.capabilities.store.tools import TOOLS
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.sql import queries
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools

@@ -10,7 +10,7 @@ from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.model import Scope
 from armarium.capabilities.store.source import StoreSource
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import SourceFilters
 from support.store_calls import Files, stored_chunk

@@ -18,7 +18,7 @@ from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import InvalidPath, NotFound
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.capabilities.store.transfer import ArchiveUnusable, Import, Imported, Skipped, export_files
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call
 from support.store_calls import Files
 

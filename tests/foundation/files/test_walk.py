@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armarium.capabilities.sandbox.search.grep import Query
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.files import walk as walk_module
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import GitIgnores, IgnoreRules

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.client import RawSession, connected
 from support.command_line import DEADLINE_S, Command, CommandLine
 from support.trusted import trust

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks, link
 from support.manual_clock import ManualClock
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from armarium.surfaces.console.links import OwnerLinks
 from support.server import ServerProcess, installed_command, write_config
 from support.waiting import eventually

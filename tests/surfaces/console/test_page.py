@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from armarium.foundation.identity import Authenticator
+from armarium.foundation.security.identity import Authenticator
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.console.page import ConsolePage
 from armarium.surfaces.gate import Gate

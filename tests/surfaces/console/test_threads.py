@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 from armarium.surfaces.console.threads import store as thread_store
 from armarium.surfaces.console.threads.store import Thread, ThreadsFull, ThreadStore, ThreadsUnavailable
 from emulators import MistralEmulator, Stalled

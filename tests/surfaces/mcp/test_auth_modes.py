@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import ANYONE, key_hash
-from armarium.foundation.keys import KeyFile
-from armarium.foundation.network import is_loopback
-from armarium.foundation.settings import CoreSettings
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.security.authentication import open_authenticator, token_path
+from armarium.foundation.security.identity import ANYONE, key_hash
+from armarium.foundation.security.keys import KeyFile
+from armarium.foundation.security.network import is_loopback
+from armarium.foundation.settings.loader import load_settings
+from armarium.foundation.settings.model import CoreSettings
 from support.mcp_messages import calling, http_client, open_session, opening, serving
 from support.mcp_test_server import build
 

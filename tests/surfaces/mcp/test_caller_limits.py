@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from armarium.foundation.errors import TooManyCalls
-from armarium.foundation.identity import ANYONE, LOCAL, Authenticator
-from armarium.foundation.settings import LimitSettings
+from armarium.foundation.security.identity import ANYONE, LOCAL, Authenticator
+from armarium.foundation.settings.model import LimitSettings
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.caller_limits import BytesInFlight, Reservation
-from armarium.surfaces.json_threads import run_in_json_thread, set_json_caller
+from armarium.surfaces.json.threads import run_in_json_thread, set_json_caller
 from support.mcp_messages import calling, http_client, open_session, serving
 from support.mcp_test_server import ALICE, ALICE_KEY, BOB, BOB_KEY, Rig, build
 from support.waiting import eventually

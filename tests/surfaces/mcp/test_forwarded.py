@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.types import Scope
 
-from armarium.surfaces.forwarded import ForwardedRequests, IpNetwork, is_clear_text
+from armarium.surfaces.http.forwarded import ForwardedRequests, IpNetwork, is_clear_text
 from support.mcp_messages import http_client, opening, serving
 from support.mcp_test_server import build
 

@@ -13,7 +13,7 @@ import anyio.abc
 import httpx
 import pytest
 
-from armarium.foundation.identity import ANYONE, Authenticator, Principal, key_hash
+from armarium.foundation.security.identity import ANYONE, Authenticator, Principal, key_hash
 from armarium.surfaces.mcp.app import McpApp
 from support.mcp_messages import calling, http_client, open_session, opening, server_command, serving
 from support.mcp_test_server import ALICE_KEY, BOB_KEY, build

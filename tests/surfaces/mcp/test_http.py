@@ -13,8 +13,8 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from armarium.foundation import cancellation as limits
-from armarium.foundation.identity import Authenticator
+from armarium.foundation.concurrency import cancellation as limits
+from armarium.foundation.security.identity import Authenticator
 from support.mcp_messages import (
     DEADLINE_S,
     calling,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from armarium.foundation.errors import BindFailed, ConfigError, TlsConfigInvalid
 from armarium.foundation.sockets import listen, tls_context
-from armarium.surfaces.origins import AllowedOrigins
+from armarium.surfaces.http.origins import AllowedOrigins
 from support.mcp_messages import http_client, open_session, opening, request, serving
 from support.mcp_test_server import build
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from armarium.foundation.audit import AuditFilter, AuditLog, read_records
 from armarium.foundation.errors import ResponseTooLarge, UnknownTool
-from armarium.foundation.settings import LimitSettings
-from armarium.surfaces import response_encoder
-from armarium.surfaces.argument_bounds import MAX_ARGUMENTS, MAX_MEMBERS, has_at_most_values
+from armarium.foundation.settings.model import LimitSettings
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.json_text import replace_surrogates
+from armarium.surfaces.json import encoder as response_encoder
+from armarium.surfaces.json.bounds import MAX_ARGUMENTS, MAX_MEMBERS, has_at_most_values
+from armarium.surfaces.json.encoder import EncodedJson, encode_answer, encode_message, encode_value, estimate_size
+from armarium.surfaces.json.text import replace_surrogates
 from armarium.surfaces.mcp.event_stream import DeferredParts
-from armarium.surfaces.response_encoder import EncodedJson, encode_answer, encode_message, encode_value, estimate_size
 from support.mcp_messages import calling, http_client, open_session, request, serving
 from support.mcp_test_server import ALICE, ALICE_KEY, Rig, build
 from support.waiting import eventually
@@ -145,7 +145,7 @@ async def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(monkey
             parsed = parsed or len(text) > MIB
             return orjson.loads(text)
 
-        monkeypatch.setattr("armarium.surfaces.argument_bounds.decode", parse)
+        monkeypatch.setattr("armarium.surfaces.json.bounds.decode", parse)
         attack = calling("echo", **{f"k{number}": number for number in range(300_000)})
         refused = await http.post("/mcp", json=attack, headers=session)
         assert refused.status_code == 413
@@ -268,7 +268,7 @@ async def test_what_is_long_besides_the_arguments_of_a_call_is_refused_before_an
 
 
 async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armarium.surfaces.http_responses.SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http.responses.SEND_TIMEOUT_S", 0.2)
     rig = build()
     async with serving(rig.app) as url, http_client(url) as http:
         session = await open_session(http)
@@ -350,7 +350,7 @@ async def test_a_large_answer_without_a_session_is_encoded_and_arrives_whole() -
 async def test_the_bytes_of_a_large_answer_without_a_session_count_until_they_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("armarium.surfaces.http_responses.SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("armarium.surfaces.http.responses.SEND_TIMEOUT_S", 0.2)
     rig = build()
     message, headers = sessionless(calling("fill", size=20 * MIB))
     async with serving(rig.app) as url, http_client(url) as http:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.server import ServerProcess
 
 ROOT = Path(__file__).parents[3]

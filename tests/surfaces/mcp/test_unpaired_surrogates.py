@@ -11,7 +11,7 @@ import pytest
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.surrogates import has_unpaired_surrogate
-from armarium.surfaces.json_text import NotJson, decode, encode
+from armarium.surfaces.json.text import NotJson, decode, encode
 from support.mcp_messages import calling, http_client, open_session, opening, request, serving
 from support.mcp_test_server import build
 from support.waiting import eventually

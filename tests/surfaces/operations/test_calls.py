@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, count_by_facet, read_page, read_records
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from armarium.foundation.telemetry import timestamp
 from support.server import ServerProcess, installed_command, write_config
 from support.waiting import eventually

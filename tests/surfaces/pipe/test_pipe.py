@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, read_records
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.settings import LimitSettings, PipeSettings
+from armarium.foundation.settings.model import LimitSettings, PipeSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.dispatch import Dispatcher

@@ -27,7 +27,7 @@ from wsproto.events import (
 )
 
 from armarium.foundation.events import PublicEvent
-from armarium.foundation.identity import Authenticator
+from armarium.foundation.security.identity import Authenticator
 from armarium.surfaces.web.events import StreamLimits
 from support.notes_api import BASE, CAROL, KEY, STAFF_KEY, Demo, caller_of, demo, served
 from support.waiting import eventually

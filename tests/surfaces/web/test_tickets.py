@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.identity import ANYONE, LOCAL, Principal
+from armarium.foundation.security.identity import ANYONE, LOCAL, Principal
 from armarium.foundation.tools import Call
 from armarium.surfaces.web.tickets import Tickets
 from support.files_server import KEYS, ServedFiles, code_of, served_files

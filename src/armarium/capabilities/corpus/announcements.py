@@ -20,9 +20,9 @@ from armarium.capabilities.corpus.events import (
     IndexProgress,
 )
 from armarium.capabilities.corpus.ingest.rates import Clock, Rate
-from armarium.capabilities.corpus.troubles import hint_for
+from armarium.capabilities.corpus.query.troubles import hint_for
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.events import Events, PublicEvent
-from armarium.foundation.tasks import background
 
 INTERVAL_S: Final = 0.5
 """At least this long passes between two events of a kind."""

@@ -38,10 +38,10 @@ from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import MEGABYTE, CorpusSettings, state_directory
 from armarium.capabilities.corpus.storage.storage import Storage, replace_damaged
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.ownership import mark_of
-from armarium.foundation.tasks import background
+from armarium.foundation.security.ownership import mark_of
 from armarium.retrieval.chunks import ChunkLimits, IndexKind
 
 IndexingMode = Literal["background", "full", "none"]

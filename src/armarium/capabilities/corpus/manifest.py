@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandHost
     from armarium.foundation.events import Events
-    from armarium.foundation.trust import Confirmable
+    from armarium.foundation.security.trust import Confirmable
 
 _INSTRUCTIONS = (
     "The corpus answers from an indexed directory. dir2mcp.search finds chunks, dir2mcp.ask answers with citations "
@@ -35,8 +35,8 @@ async def open_capability(settings: CorpusSettings, facilities: Facilities) -> A
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
     from armarium.capability import Capability
-    from armarium.foundation.access import Access
     from armarium.foundation.files.path_rules import CREDENTIAL_FILES, added_patterns
+    from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools
 
     access, name, reporter = Access("corpus", settings.rule), _root(settings).name or "root", ProgressReporter()

@@ -10,8 +10,8 @@ from typing import Literal
 from armarium.capabilities.corpus.errors import IndexVersionMismatch
 from armarium.capabilities.corpus.settings import CorpusSettings, MistralSettings, OpenAISettings
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import revealed
-from armarium.foundation.network import permits
+from armarium.foundation.security.network import permits
+from armarium.foundation.settings.file_secrets import revealed
 from armarium.providers.client import ProviderClient
 from armarium.providers.hosted import CohereReranker, HostedChat, MistralEmbedder, OpenAIEmbedder
 from armarium.providers.interfaces import Chat, Embedder, Reranker

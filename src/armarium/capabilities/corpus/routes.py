@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from armarium.capabilities.corpus.announcements import ProgressReport, ProgressReporter
 from armarium.capabilities.corpus.query.search import SearchResults
+from armarium.capabilities.corpus.query.troubles import TroubleState, code_and_message, hint_for
 from armarium.capabilities.corpus.schemas import HIT, OUTPUT
 from armarium.capabilities.corpus.service import AskListener, Corpus, require_searchable
 from armarium.capabilities.corpus.tools import (
@@ -23,10 +24,9 @@ from armarium.capabilities.corpus.tools import (
     filters_of,
     hits_as_json,
 )
-from armarium.capabilities.corpus.troubles import TroubleState, code_and_message, hint_for
-from armarium.foundation.access import ADMINISTER
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import ADMINISTER
 from armarium.foundation.tools import (
     ERROR_ENVELOPE,
     Args,

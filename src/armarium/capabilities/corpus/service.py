@@ -19,9 +19,9 @@ from armarium.capabilities.corpus.pages import Pages
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer
 from armarium.capabilities.corpus.query.search import Filters, Readiness, SearchResults
 from armarium.capabilities.corpus.query.slices import OpenedSlice, Slice, SliceReader
+from armarium.capabilities.corpus.query.troubles import TroublePage, TroubleState, list_troubles
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
-from armarium.capabilities.corpus.troubles import TroublePage, TroubleState, list_troubles
 from armarium.foundation.files.errors import FileError, InvalidPattern
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.foundation.files.names import escape_name

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 
 from armarium.capabilities.corpus.files.exclusion import DEFAULT_PATH_EXCLUDES, with_default_excludes
 from armarium.capabilities.corpus.files.secret_patterns import DEFAULT_RULES
-from armarium.foundation.access import ADMINISTER, READ, WRITE
-from armarium.foundation.file_secrets import written
-from armarium.foundation.settings import RestrictedSection, Section
+from armarium.foundation.security.access import ADMINISTER, READ, WRITE
+from armarium.foundation.settings.file_secrets import written
+from armarium.foundation.settings.model import RestrictedSection, Section
 
 STATE_DIRECTORY = ".dir2mcp"
 """The default state directory, below the indexed directory."""

@@ -9,8 +9,8 @@ from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.query.search import Filters, SearchHit
 from armarium.capabilities.corpus.service import Corpus
-from armarium.foundation.access import READ, Access
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.access import READ, Access
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import NO_FILTERS, Collection, SourceFilters, SourceHit, SourceHits
 from armarium.retrieval.spans import citation, span_as_json

@@ -8,8 +8,8 @@ import sqlite3
 from typing import Literal
 
 from armarium.capabilities.corpus.errors import CorpusError, IngestionFailed, RootInaccessible, StoreCorrupt
+from armarium.foundation.concurrency.tasks import leaf_errors
 from armarium.foundation.sqlite import Fault, fault_of
-from armarium.foundation.tasks import leaf_errors
 from armarium.retrieval.errors import DamagedIndex
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}

@@ -14,9 +14,9 @@ from armarium.capabilities.corpus.query.slices import Slice
 from armarium.capabilities.corpus.schemas import OUTPUT
 from armarium.capabilities.corpus.service import AnswerMode, AskResult, Corpus
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
-from armarium.foundation.access import Access
 from armarium.foundation.errors import ArgumentOutOfRange, ArmariumError, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import (
     ERROR_ENVELOPE,
     Args,

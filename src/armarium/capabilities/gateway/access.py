@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from armarium.capabilities.gateway.config.files import DataSource, ServerSpec
 from armarium.capabilities.gateway.model import Resource
-from armarium.foundation.access import is_member
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.access import is_member
+from armarium.foundation.security.identity import Principal
 
 
 def may_see_server(principal: Principal, spec: ServerSpec) -> bool:

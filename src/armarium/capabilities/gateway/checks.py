@@ -22,7 +22,7 @@ from armarium.capabilities.gateway.settings import (
     usable_variables,
 )
 from armarium.capability import CheckResult, Facilities
-from armarium.foundation.access import AccessRule
+from armarium.foundation.security.access import AccessRule
 
 
 def destinations(section: GatewaySettings) -> Iterator[tuple[str, str]]:

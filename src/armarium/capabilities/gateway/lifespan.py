@@ -45,9 +45,9 @@ from armarium.capabilities.gateway.upstreams.types import UpstreamLimits, Upstre
 from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.capability import Capability, Facilities
-from armarium.foundation.access import ADMINISTER, Access, is_member
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.security.access import ADMINISTER, Access, is_member
 from armarium.foundation.tools import Call, bind_tools
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from armarium.capabilities.gateway.settings import GatewaySettings
     from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandGroups
-    from armarium.foundation.access import AccessRule
-    from armarium.foundation.trust import Confirmable
+    from armarium.foundation.security.access import AccessRule
+    from armarium.foundation.security.trust import Confirmable
 
 
 @asynccontextmanager

@@ -32,8 +32,8 @@ from armarium.capabilities.gateway.selections.store import DEFAULT
 from armarium.capabilities.gateway.service import Gateway
 from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamTool
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Call, NoArgs
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainSerializer, SecretStr
 
-from armarium.foundation.file_secrets import require_length, revealed, written
-from armarium.foundation.settings import RestrictedSection, Section
+from armarium.foundation.settings.file_secrets import require_length, revealed, written
+from armarium.foundation.settings.model import RestrictedSection, Section
 
 FEATURE_VARIABLE = "FEATURE_RAG_MCP_ENABLED"
 """The environment variable that disables the three tools and their routes."""

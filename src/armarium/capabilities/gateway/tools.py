@@ -21,10 +21,10 @@ from armarium.capabilities.gateway.responses import RAG_ERRORS, declare_rag_tool
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS
 from armarium.capabilities.gateway.service import Gateway
 from armarium.capabilities.gateway.session_tools import SessionTools
-from armarium.foundation.access import Access
-from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.routes import Identify, Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import Call, Relayed, ToolSpec, bind_tools, declare_tool
 
 _SECRET_FIELDS: Final = frozenset({*SECRET_PARAMETERS, "token"})

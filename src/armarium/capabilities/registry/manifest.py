@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from armarium.capabilities.registry.settings import RegistrySettings
     from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandGroups
+    from armarium.foundation.security.trust import Confirmable
     from armarium.foundation.tools import ErrorStyle
-    from armarium.foundation.trust import Confirmable
 
 _INSTRUCTIONS = (
     "The registry records the findings of scanners in the files of a project, and the issues linked to those files. "
@@ -30,15 +30,15 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(section: RegistrySettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the registry for the duration of the block, and follow the events of other capabilities."""
-    from armarium.capabilities.registry.change_events import publish_changes
-    from armarium.capabilities.registry.event_listener import listen_to_events
+    from armarium.capabilities.registry.events.listener import listen_to_events
+    from armarium.capabilities.registry.events.publisher import publish_changes
     from armarium.capabilities.registry.knowledge import RegistryKnowledge
     from armarium.capabilities.registry.lifespan import open_registry
     from armarium.capabilities.registry.settings import project_directory
     from armarium.capabilities.registry.tools import ROLES_TOOL, ROUTE_TOOLS, TOOLS, registry_routes
     from armarium.capability import Capability
-    from armarium.foundation.access import Access
     from armarium.foundation.files.ignore import lines_hiding
+    from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools
 
     project, access = project_directory(section.project), Access("registry", section.rule)

@@ -18,9 +18,9 @@ from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.storage.database import KNOWN_VERSIONS, STATEMENTS
 from armarium.capabilities.registry.storage.file import connect_to_read, connect_to_write
-from armarium.foundation.ownership import has_mark, is_private_file, mark_of, predates_marks
+from armarium.foundation.security.ownership import has_mark, is_private_file, mark_of, predates_marks
+from armarium.foundation.security.trust import Confirmable
 from armarium.foundation.sqlite import Fault, fault_of, is_empty, schema_version
-from armarium.foundation.trust import Confirmable
 
 OWNER_MARK = "written_by"
 """The fact with the mark of the user who wrote the registry."""

@@ -16,7 +16,7 @@ from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.reports.formats import read_reports, reports_in
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import JUDGE, REPORT, RegistrySettings
-from armarium.foundation.access import READ, Access
+from armarium.foundation.security.access import READ, Access
 from armarium.foundation.tools import Call, DeclaredTool, NoArgs
 
 _MAX_UPLOADED_BYTES = 64 * 1024 * 1024

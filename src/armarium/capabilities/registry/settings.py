@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from armarium.foundation.access import ADMINISTER, READ
-from armarium.foundation.settings import RestrictedSection
+from armarium.foundation.security.access import ADMINISTER, READ
+from armarium.foundation.settings.model import RestrictedSection
 
 STATE_DIRECTORY = ".armarium"
 """The directory of the registry's file, inside the project."""

@@ -14,9 +14,9 @@ from armarium.capabilities.registry.model import FileFilter
 from armarium.capabilities.registry.reports.formats import reported_scan
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import JUDGE, REPORT
-from armarium.foundation.access import Access
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, declare_tool
 
 ServiceT = TypeVar("ServiceT")

@@ -15,13 +15,14 @@ from armarium.capabilities.sandbox.settings import RootSettings, SandboxSettings
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import FAILED, MISUSED, say
 from armarium.command_line.run import ErrorReporter, run_to_end
-from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ArmariumError, ConfigError, Internal
 from armarium.foundation.files import landlock
 from armarium.foundation.files.state_files import make_private_directory
-from armarium.foundation.identity import Authenticator
-from armarium.foundation.network import is_loopback
-from armarium.foundation.settings import (
+from armarium.foundation.security.authentication import open_authenticator, token_path
+from armarium.foundation.security.identity import Authenticator
+from armarium.foundation.security.network import is_loopback
+from armarium.foundation.settings.loader import checked, read_yaml
+from armarium.foundation.settings.model import (
     AuditSettings,
     CoreSettings,
     LimitSettings,
@@ -29,7 +30,6 @@ from armarium.foundation.settings import (
     SessionSettings,
     TelemetrySettings,
 )
-from armarium.foundation.settings_loader import checked, read_yaml
 from armarium.foundation.sockets import listen
 
 _log = logging.getLogger("armarium")

@@ -8,7 +8,7 @@ from armarium.capabilities.sandbox.error_context import checked_path
 from armarium.capabilities.sandbox.reads.root_files import stat_file
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.known_files import LocatedFile

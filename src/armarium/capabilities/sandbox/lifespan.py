@@ -13,12 +13,12 @@ from armarium.capabilities.sandbox.service import ChangeEvents, Sandbox
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capabilities.sandbox.threads.workers import Workers
 from armarium.capability import Facilities
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.ignore import lines_hiding
 from armarium.foundation.files.path_rules import patterns_of
 from armarium.foundation.files.staged_entries import sweep
-from armarium.foundation.tasks import background
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ async def open_capability(section: SandboxSettings, facilities: Facilities) -> A
     from armarium.capabilities.sandbox.routes import sandbox_routes
     from armarium.capabilities.sandbox.tools import bound_tools
     from armarium.capability import Capability
-    from armarium.foundation.access import Access
+    from armarium.foundation.security.access import Access
 
     async with open_sandbox(section, facilities) as sandbox:
         access = Access("sandbox", section.rule, sandbox.require_resources)

@@ -13,11 +13,11 @@ from armarium.capabilities.sandbox import arguments, results
 from armarium.capabilities.sandbox.changes.uploads import Upload, require_size
 from armarium.capabilities.sandbox.reads.open_files import OpenFile
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.access import Access
 from armarium.foundation.byte_transfers import ByteSource, transfer_of
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.refs import FileRef
 from armarium.foundation.routes import RawFiles
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import Call, declare_tool
 
 

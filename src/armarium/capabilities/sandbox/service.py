@@ -16,12 +16,12 @@ from armarium.capabilities.sandbox.errors import ResourceBusy
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits
 from armarium.capabilities.sandbox.roots import Root, RootReplaced, Roots
 from armarium.capabilities.sandbox.threads.workers import Workers
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.events import Events, FileChanged, FileMoved
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks, Identity
-from armarium.foundation.identity import Principal
 from armarium.foundation.refs import FileRef
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call, ToolSpec
 
 _MAX_REPLACEMENTS = 3

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from armarium.capabilities.sandbox.roots import TOOL_NAMES
-from armarium.foundation.access import READ, WRITE, AccessRule
-from armarium.foundation.settings import RestrictedSection
+from armarium.foundation.security.access import READ, WRITE, AccessRule
+from armarium.foundation.settings.model import RestrictedSection
 
 
 class RootSettings(RestrictedSection):

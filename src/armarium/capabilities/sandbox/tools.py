@@ -16,9 +16,9 @@ from armarium.capabilities.sandbox.reads import root_files
 from armarium.capabilities.sandbox.reads.file_content import Window
 from armarium.capabilities.sandbox.search.root_search import glob_root, grep_root
 from armarium.capabilities.sandbox.service import Sandbox
-from armarium.foundation.access import Access
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.schema import Json, JsonSchema
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import Call, DeclaredTool, NoArgs, ToolSpec, bind_tools, declare_tool
 
 _SEARCH_GRACE_S = 30.0

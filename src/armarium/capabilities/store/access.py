@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armarium.capabilities.store.settings import ProjectSettings, StoreSettings
-from armarium.foundation.access import READ, Access, AccessRule, not_in_group
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.access import READ, Access, AccessRule, not_in_group
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import ToolSpec
 
 

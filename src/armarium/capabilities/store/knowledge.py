@@ -8,9 +8,9 @@ from armarium.capabilities.store.arguments import AtPath
 from armarium.capabilities.store.browser import StoreBrowser
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.validation import checked_inner_path, checked_project
-from armarium.foundation.access import READ
 from armarium.foundation.known_files import LocatedFile
 from armarium.foundation.refs import FileRef
+from armarium.foundation.security.access import READ
 from armarium.foundation.tools import Call
 
 

@@ -43,9 +43,9 @@ from armarium.capabilities.store.validation import (
     checked_project,
     checked_query,
 )
-from armarium.foundation.access import READ, WRITE
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.security.access import READ, WRITE
 from armarium.foundation.tools import Call
 from armarium.retrieval.sources import Collection
 

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from armarium.foundation.access import AccessRule
-from armarium.foundation.file_secrets import require_length
-from armarium.foundation.settings import RestrictedSection, Section
+from armarium.foundation.security.access import AccessRule
+from armarium.foundation.settings.file_secrets import require_length
+from armarium.foundation.settings.model import RestrictedSection, Section
 
 Pooler = Literal["auto", "none", "transaction"]
 """Whether a pooler assigns each transaction to another session; `auto` detects it."""

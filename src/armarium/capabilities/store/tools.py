@@ -10,11 +10,11 @@ import orjson
 from armarium.capabilities.store.browser import StoreBrowser, unbounded
 from armarium.capabilities.store.errors import InvalidOffset, InvalidPath, InvalidQuery, ResourceBusy, StoreError
 from armarium.capabilities.store.service import Store
-from armarium.foundation.access import Access
 from armarium.foundation.errors import ArmariumError, DeadlineExceeded, InvalidArgument
 from armarium.foundation.refs import FileRef
 from armarium.foundation.routes import RawFiles, Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import DeclaredTool, ErrorStyle, ToolSpec, declare_tool
 
 _PATH_ARGUMENTS = frozenset({"project", "path", "from_path", "to_path", "path_prefix"})

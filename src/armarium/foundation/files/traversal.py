@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import Identity, closed_after, identity_of
 from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
 from armarium.foundation.files.staged_names import drop_staged

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import Identity, identity_of
 from armarium.foundation.files.confine import open_without_links
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from armarium.foundation.tasks import task_group
+from armarium.foundation.concurrency.tasks import task_group
 from armarium.providers.interfaces import Embedder
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.search.fusion import (

@@ -67,8 +67,8 @@ def audit_file(file: Path | None, config: Path | None) -> Path:
 
 
 def _configured_file(config: Path | None) -> Path:
-    from armarium.foundation.settings import CoreSettings
-    from armarium.foundation.settings_loader import load_settings
+    from armarium.foundation.settings.loader import load_settings
+    from armarium.foundation.settings.model import CoreSettings
 
     file = settings_file(config)
     if file is None and not any(name.startswith("ARMARIUM_") for name in os.environ):

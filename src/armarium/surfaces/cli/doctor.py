@@ -17,8 +17,8 @@ from armarium.checks import capability_checks, open_files, server_checks
 from armarium.command_line.options import settings_file
 from armarium.command_line.output import show, show_json
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import CoreSettings
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.settings.loader import load_settings
+from armarium.foundation.settings.model import CoreSettings
 from armarium.settings import Settings, configured
 from armarium.surfaces.cli.trust import require_trusted_files
 from armarium.surfaces.console.page import HOW_TO_BUILD, is_built

@@ -16,14 +16,14 @@ from armarium.command_line.host import HttpOptions
 from armarium.command_line.options import CONFIG_FILE, settings_file
 from armarium.command_line.output import say
 from armarium.foundation.errors import ArmariumError, ConfigError
-from armarium.foundation.network import restrict_network
+from armarium.foundation.security.network import restrict_network
 from armarium.surfaces.cli.trust import require_trusted_files
 
 if TYPE_CHECKING:
     from armarium.capability import OpenCapability, ServerIdentity
-    from armarium.foundation.cancellation import ProgressListener
+    from armarium.foundation.concurrency.cancellation import ProgressListener
     from armarium.foundation.schema import Json
-    from armarium.foundation.settings import CoreSettings
+    from armarium.foundation.settings.model import CoreSettings
     from armarium.foundation.tools import Call, ToolSpec
 
 _log = logging.getLogger("armarium")
@@ -43,7 +43,7 @@ class Host:
     def load_settings(
         self, config: Path | None = None, flags: Mapping[str, Any] | None = None, *, trust: bool = False
     ) -> CoreSettings:
-        from armarium.foundation.settings_loader import load_settings
+        from armarium.foundation.settings.loader import load_settings
 
         file = settings_file(config)
         if file is None:
@@ -76,8 +76,8 @@ class Host:
         import anyio
 
         from armarium.foundation.audit import AuditLog
-        from armarium.foundation.identity import LOCAL
-        from armarium.foundation.settings_loader import load_settings
+        from armarium.foundation.security.identity import LOCAL
+        from armarium.foundation.settings.loader import load_settings
         from armarium.foundation.telemetry import Metrics
         from armarium.surfaces.caller import Caller
         from armarium.surfaces.dispatch import Dispatcher
@@ -115,7 +115,7 @@ class Host:
         import anyio
 
         from armarium.command_line.addresses import local_address
-        from armarium.foundation.authentication import open_authenticator
+        from armarium.foundation.security.authentication import open_authenticator
         from armarium.foundation.sockets import base_address, configured_tls, listen, travels_in_clear_text
         from armarium.server import open_server
         from armarium.surfaces.mcp.http_server import serve_http

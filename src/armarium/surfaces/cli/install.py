@@ -14,7 +14,7 @@ from typing import Any, cast
 from armarium.command_line.output import Misuse, confirm, say, show, show_json
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.identity import read_token
+from armarium.foundation.security.identity import read_token
 from armarium.surfaces.cli.clients import CLIENTS, TRANSPORT_KEYS, Client, Entry, RunningServer, Scope
 
 _SURROGATE_ESCAPES = {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
@@ -135,7 +135,7 @@ def _entry_for(
 
 
 def _parsed(content: bytes | None, file: Path) -> dict[str, Any]:
-    from armarium.surfaces.json_text import reject_constant
+    from armarium.surfaces.json.text import reject_constant
 
     text = (content or b"").decode("utf-8-sig", "surrogateescape")
     if not text.strip():

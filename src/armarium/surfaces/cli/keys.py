@@ -19,8 +19,8 @@ from armarium.command_line.output import Misuse, say, show, show_json
 from armarium.surfaces.cli.trust import require_trusted_settings
 
 if TYPE_CHECKING:
-    from armarium.foundation.keys import KeyFile, StoredKey
-    from armarium.foundation.settings import CoreSettings
+    from armarium.foundation.security.keys import KeyFile, StoredKey
+    from armarium.foundation.settings.model import CoreSettings
     from armarium.foundation.tools import Call
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def add(
 @keys_app.command("list")
 def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """List the keys. Their secrets are not stored and cannot be listed."""
-    from armarium.foundation.keys import KeyFile
+    from armarium.foundation.security.keys import KeyFile
 
     stored = KeyFile(_settings(config).keys_file()).read()
     if as_json:
@@ -145,7 +145,7 @@ def revoke(context: typer.Context, name: Name, config: ConfigFile = None, as_jso
 
 
 def _settings(config: Path | None) -> CoreSettings:
-    from armarium.foundation.settings_loader import load_settings
+    from armarium.foundation.settings.loader import load_settings
     from armarium.settings import Settings
 
     settings = load_settings(Settings, settings_file(config), environ=os.environ)
@@ -165,7 +165,7 @@ def _change(
     here."""
     import anyio
 
-    from armarium.foundation.keys import KeyFile
+    from armarium.foundation.security.keys import KeyFile
     from armarium.foundation.tools import ToolSpec
 
     settings = _settings(config)
@@ -193,14 +193,14 @@ def _show_secret(key: StoredKey, secret: str, *, as_json: bool) -> None:
 
 
 def _described(key: StoredKey) -> dict[str, Any]:
-    from armarium.foundation.keys import utc_now
+    from armarium.foundation.security.keys import utc_now
 
     hidden = {"key_sha256", "identity", "previous_sha256"}
     return key.model_dump(mode="json", exclude=hidden) | {"expired": key.is_expired(utc_now())}
 
 
 def _moment(text: str | None) -> datetime | None:
-    from armarium.foundation.keys import utc_now
+    from armarium.foundation.security.keys import utc_now
 
     if text is None:
         return None

@@ -175,7 +175,7 @@ def console(
     import os
 
     from armarium.command_line.options import settings_file
-    from armarium.foundation.settings_loader import load_settings
+    from armarium.foundation.settings.loader import load_settings
     from armarium.settings import Settings
     from armarium.surfaces.cli.console import show_console
 

@@ -21,13 +21,13 @@ from armarium.command_line.addresses import local_address
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.options import settings_file
 from armarium.command_line.output import Misuse, destinations_line, say, show_json, without_credentials
-from armarium.foundation.authentication import open_authenticator, token_path
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import Events
-from armarium.foundation.identity import read_token
-from armarium.foundation.network import restrict_network
-from armarium.foundation.settings import CoreSettings
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.security.authentication import open_authenticator, token_path
+from armarium.foundation.security.identity import read_token
+from armarium.foundation.security.network import restrict_network
+from armarium.foundation.settings.loader import load_settings
+from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.sockets import listen
 from armarium.manifest import ServedDirectory
 from armarium.settings import Settings, configured, text_destinations

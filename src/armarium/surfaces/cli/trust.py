@@ -19,8 +19,8 @@ from armarium.command_line.options import CONFIG_FILE, AsJson
 from armarium.command_line.output import count, printable, say, show, show_json
 
 if TYPE_CHECKING:
-    from armarium.foundation.settings import CoreSettings
-    from armarium.foundation.trust import Confirmable
+    from armarium.foundation.security.trust import Confirmable
+    from armarium.foundation.settings.model import CoreSettings
 
 _HARMLESS = frozenset({
     "limits", "pipe", "sessions", "telemetry.log_level",
@@ -55,7 +55,7 @@ def trust(context: typer.Context) -> None:
 def add(directory: Directory = Path(), as_json: AsJson = False) -> None:
     """Trust the settings and the state that are in a directory now, and print them."""
     from armarium.command_line.trust import described
-    from armarium.foundation.trust import Confirmations
+    from armarium.foundation.security.trust import Confirmations
 
     confirmations = Confirmations()
     added = [found for found in _confirmables(directory.expanduser()) if found.values]
@@ -74,7 +74,7 @@ def add(directory: Directory = Path(), as_json: AsJson = False) -> None:
 @trust_app.command("list")
 def list_trusted(as_json: AsJson = False) -> None:
     """List the files that you trusted."""
-    from armarium.foundation.trust import Confirmations
+    from armarium.foundation.security.trust import Confirmations
 
     trusted = Confirmations().all()
     if as_json:
@@ -89,7 +89,7 @@ def list_trusted(as_json: AsJson = False) -> None:
 @trust_app.command()
 def revoke(directory: Directory = Path(), as_json: AsJson = False) -> None:
     """No longer trust a directory, or a file in it. Running servers keep their settings."""
-    from armarium.foundation.trust import Confirmations
+    from armarium.foundation.security.trust import Confirmations
 
     revoked = Confirmations().revoke(directory.expanduser())
     if as_json:
@@ -137,8 +137,8 @@ def _confirmables(directory: Path) -> Iterator[Confirmable]:
 
 def _settings_to_confirm(file: Path) -> Confirmable:
     from armarium.command_line.trust import require_regular
-    from armarium.foundation.settings_loader import read_yaml
-    from armarium.foundation.trust import Confirmable, sensitive_settings
+    from armarium.foundation.security.trust import Confirmable, sensitive_settings
+    from armarium.foundation.settings.loader import read_yaml
     from armarium.settings import Settings
 
     require_regular(file)

@@ -8,11 +8,11 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
-from armarium.foundation.access import Access
-from armarium.foundation.identity import Authenticator
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import ConsoleSettings
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import Authenticator
+from armarium.foundation.settings.model import ConsoleSettings
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks
 from armarium.surfaces.console.log_in import OPERATION, PATH, FailedAttempts, LogIn

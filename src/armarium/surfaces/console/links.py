@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from armarium.foundation.files.state_files import make_private_directory
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 
 VALID_S = 300.0
 """How long a link is valid."""

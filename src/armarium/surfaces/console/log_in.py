@@ -15,17 +15,17 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.errors import ArmariumError, TooManyCalls
-from armarium.foundation.identity import ANYONE, Authenticator, Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import ANYONE, Authenticator, Principal
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks
 from armarium.surfaces.console.sessions import CONSOLE, ConsoleSessions, Identity, require_own_page, set_cookie
 from armarium.surfaces.console.tools import LOG_IN
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, request_headers
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import respond
-from armarium.surfaces.json_text import dumps
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import respond
+from armarium.surfaces.json.text import dumps
 from armarium.surfaces.web.endpoint import headers_of, status_of
 
 PATH: Final = "/api/session"

@@ -16,8 +16,8 @@ from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.surfaces.gate import Gate, GatedApp, request_headers
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import respond
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import respond
 
 FILES: Final = Path(__file__).parent / "files"
 """Where the built files are. They are no part of the repository."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-from armarium.foundation.identity import Principal
-from armarium.foundation.settings import ConsoleSettings
+from armarium.foundation.security.identity import Principal
+from armarium.foundation.settings.model import ConsoleSettings
 from armarium.surfaces.caller import Caller
-from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.http.errors import HttpError
 
 CONSOLE = "console"
 """The surface of calls that a session makes."""

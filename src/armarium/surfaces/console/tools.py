@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from armarium import __version__
-from armarium.foundation.access import ADMINISTER, READ, Access
 from armarium.foundation.errors import NotPermitted
-from armarium.foundation.identity import ANYONE
 from armarium.foundation.routes import Route
+from armarium.foundation.security.access import ADMINISTER, READ, Access
+from armarium.foundation.security.identity import ANYONE
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, local_tool
 from armarium.surfaces.console.links import KeyLinks, link

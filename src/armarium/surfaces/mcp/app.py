@@ -15,18 +15,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
-from armarium.foundation.access import is_member, not_in_group
 from armarium.foundation.errors import NotInGroup
-from armarium.foundation.identity import ANYONE
+from armarium.foundation.security.access import is_member, not_in_group
+from armarium.foundation.security.identity import ANYONE
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.forwarded import ForwardedRequests, IpNetwork
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import respond
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.forwarded import ForwardedRequests, IpNetwork
+from armarium.surfaces.http.origins import AllowedOrigins
+from armarium.surfaces.http.responses import respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
-from armarium.surfaces.origins import AllowedOrigins
 
 
 class HttpSurface(Protocol):

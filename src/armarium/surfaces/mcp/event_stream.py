@@ -7,9 +7,9 @@ import orjson
 from starlette.types import Message, Send
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.http_responses import respond_in_pieces, send_pieces
-from armarium.surfaces.json_text import encode
-from armarium.surfaces.response_encoder import EncodedJson, encode_message
+from armarium.surfaces.http.responses import respond_in_pieces, send_pieces
+from armarium.surfaces.json.encoder import EncodedJson, encode_message
+from armarium.surfaces.json.text import encode
 
 DEFERRED_PARTS = "armarium.deferred_parts"
 """The key of the `DeferredParts` of a request in its ASGI scope."""

@@ -13,10 +13,10 @@ from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, RequestId
 
 from armarium.foundation.schema import Json
-from armarium.surfaces.argument_bounds import decode_body
-from armarium.surfaces.json_text import NotJson
+from armarium.surfaces.json.bounds import decode_body
+from armarium.surfaces.json.encoder import encode_message
+from armarium.surfaces.json.text import NotJson
 from armarium.surfaces.mcp.exchange import InvalidMessage, check_message
-from armarium.surfaces.response_encoder import encode_message
 
 _log = logging.getLogger(__name__)
 

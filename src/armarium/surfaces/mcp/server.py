@@ -22,11 +22,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, SUPPORTED_PROTOCOL_VE
 from starlette.requests import HTTPConnection
 
 from armarium.capability import ServerIdentity
-from armarium.foundation.cancellation import ProgressListener
+from armarium.foundation.concurrency.cancellation import ProgressListener
+from armarium.foundation.concurrency.tasks import task_group
 from armarium.foundation.errors import UnknownTool
-from armarium.foundation.identity import LOCAL, Principal
 from armarium.foundation.schema import Json
-from armarium.foundation.tasks import task_group
+from armarium.foundation.security.identity import LOCAL, Principal
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher

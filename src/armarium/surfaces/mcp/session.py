@@ -25,8 +25,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 from armarium.surfaces.mcp.server import McpServer
 
 SendMessage = Callable[[Json], Awaitable[None]]

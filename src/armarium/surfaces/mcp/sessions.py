@@ -13,10 +13,10 @@ from typing import Literal
 
 import anyio
 
-from armarium.foundation.identity import Principal
-from armarium.foundation.settings import SessionSettings
+from armarium.foundation.security.identity import Principal
+from armarium.foundation.settings.model import SessionSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.http_errors import HttpError
+from armarium.surfaces.http.errors import HttpError
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.session import Session
 

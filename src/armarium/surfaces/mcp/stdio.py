@@ -16,8 +16,8 @@ import anyio.abc
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from armarium.foundation.identity import LOCAL
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import LOCAL
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.mcp.exchange import Exchange, receive_notification
 from armarium.surfaces.mcp.line_transport import LineTransport

@@ -13,7 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.surfaces.tool_providers import ToolProviders
 
 _MAX_SUBSCRIPTIONS = 1024

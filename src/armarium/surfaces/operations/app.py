@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 from armarium.capability import CheckResult
-from armarium.foundation.access import ADMINISTER, Access, AccessRule
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.routes import Route
-from armarium.foundation.settings import CoreSettings
-from armarium.foundation.tasks import background
+from armarium.foundation.security.access import ADMINISTER, Access, AccessRule
+from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import local_tool
 from armarium.surfaces.operations.calls import AUDIT, own_calls_routes

@@ -11,7 +11,7 @@ from pydantic import SecretBytes, SecretStr
 from typing_extensions import TypedDict
 
 from armarium.capability import CheckResult
-from armarium.foundation.settings import CoreSettings, Section
+from armarium.foundation.settings.model import CoreSettings, Section
 from armarium.foundation.tools import Call, NoArgs
 
 _MASK = "********"

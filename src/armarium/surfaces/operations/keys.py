@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import last_calls
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.keys import KeyFile, Name, StoredKey, utc_now
+from armarium.foundation.security.keys import KeyFile, Name, StoredKey, utc_now
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, NoArgs
 

@@ -16,9 +16,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from armarium import __version__
-from armarium.foundation.access import READ, Access
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.processes.memory import resident_bytes
+from armarium.foundation.security.access import READ, Access
 from armarium.foundation.telemetry import Metrics, timestamp
 from armarium.foundation.tools import Args, Call, NoArgs
 from armarium.surfaces.operations.metric_series import SERIES, STEPS_S, MetricSeries, Window

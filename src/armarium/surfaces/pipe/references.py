@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from armarium.foundation.errors import ArmariumError, InvalidArgument, ResponseTooLarge
-from armarium.surfaces.json_text import dumps
+from armarium.surfaces.json.text import dumps
 
 _REFERENCE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _MAX_ELEMENTS = 1000

@@ -12,7 +12,7 @@ import anyio.lowlevel
 
 from armarium.foundation.errors import ArmariumError, InvalidArgument, ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import PipeSettings
+from armarium.foundation.settings.model import PipeSettings
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Call, render_error
 from armarium.surfaces.pipe.references import Allowance, References, is_true, size_of

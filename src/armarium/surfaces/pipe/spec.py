@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.settings import PipeSettings
+from armarium.foundation.settings.model import PipeSettings
 
 PIPE_TOOL = "mcp_pipe"
 

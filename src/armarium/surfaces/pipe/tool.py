@@ -9,11 +9,11 @@ import orjson
 
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import LimitSettings, PipeSettings
+from armarium.foundation.settings.model import LimitSettings, PipeSettings
 from armarium.foundation.tools import Call, Relayed, ToolSpec
-from armarium.surfaces.argument_bounds import measure_arguments
-from armarium.surfaces.json_text import dumps
-from armarium.surfaces.json_threads import run_in_json_thread
+from armarium.surfaces.json.bounds import measure_arguments
+from armarium.surfaces.json.text import dumps
+from armarium.surfaces.json.threads import run_in_json_thread
 from armarium.surfaces.pipe.runner import PipeRun
 from armarium.surfaces.pipe.spec import PIPE_TOOL, parse_spec
 

@@ -12,9 +12,9 @@ from starlette.types import Send
 
 from armarium.foundation.errors import Cancelled, ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.surfaces.http_responses import SEND_TIMEOUT_S
-from armarium.surfaces.json_text import dumps
-from armarium.surfaces.response_encoder import EncodedJson
+from armarium.surfaces.http.responses import SEND_TIMEOUT_S
+from armarium.surfaces.json.encoder import EncodedJson
+from armarium.surfaces.json.text import dumps
 
 _log = logging.getLogger(__name__)
 

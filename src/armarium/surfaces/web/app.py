@@ -16,21 +16,21 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
-from armarium.foundation.access import not_in_group
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.events import Events
-from armarium.foundation.identity import Principal
 from armarium.foundation.routes import FOR_SAVING, Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import not_in_group
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Emit, emit_nothing
 from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import respond, respond_in_pieces
-from armarium.surfaces.json_text import dumps
-from armarium.surfaces.response_encoder import EncodedJson
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import respond, respond_in_pieces
+from armarium.surfaces.json.encoder import EncodedJson
+from armarium.surfaces.json.text import dumps
 from armarium.surfaces.web.answer_stream import AnswerStream
 from armarium.surfaces.web.arguments import arguments_of
 from armarium.surfaces.web.endpoint import ApiEndpoint, headers_of, method_not_allowed, status_of

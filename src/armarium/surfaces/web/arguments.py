@@ -13,8 +13,8 @@ import orjson
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Place, Route
 from armarium.foundation.schema import Json, JsonSchema
-from armarium.surfaces.argument_bounds import TooManyValues, decode_body
-from armarium.surfaces.json_text import NotJson, SurrogateObject
+from armarium.surfaces.json.bounds import TooManyValues, decode_body
+from armarium.surfaces.json.text import NotJson, SurrogateObject
 
 _MAX_QUERY_FIELDS = 1000
 _MAX_NAME_SHOWN = 60

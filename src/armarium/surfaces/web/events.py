@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 from armarium.foundation.audit import CallRecord
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.events import Events, PublicEvent
-from armarium.foundation.identity import ANYONE, Principal
+from armarium.foundation.security.identity import ANYONE, Principal
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.http_responses import cancel_after, cancel_on_disconnect
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import cancel_after, cancel_on_disconnect
 from armarium.surfaces.web.endpoint import ApiEndpoint, json_error, method_not_allowed
 
 _log = logging.getLogger(__name__)

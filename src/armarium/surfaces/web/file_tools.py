@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from armarium.capability import Capability
-from armarium.foundation.access import Access
 from armarium.foundation.routes import RawFiles, Route
+from armarium.foundation.security.access import Access
 from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.web.known_files import known_file_route, known_file_tool
 from armarium.surfaces.web.tickets import Tickets

@@ -8,11 +8,11 @@ from typing import Any, Final
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.foundation.access import READ, Access
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.known_files import FileKnowledge
 from armarium.foundation.refs import FileRef
 from armarium.foundation.routes import Route
+from armarium.foundation.security.access import READ, Access
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 
 _MAX_REF: Final = 20_000

@@ -14,7 +14,7 @@ from armarium.foundation.tools import Emit, ToolSpec, emit_nothing
 from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.http_responses import cancel_on_disconnect
+from armarium.surfaces.http.responses import cancel_on_disconnect
 from armarium.surfaces.tool_results import ResultForm
 
 

@@ -16,9 +16,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from armarium.foundation.errors import InvalidArgument, NotPermitted
-from armarium.foundation.identity import ANYONE, Principal
 from armarium.foundation.refs import FileRef
 from armarium.foundation.routes import Route
+from armarium.foundation.security.identity import ANYONE, Principal
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 

@@ -12,7 +12,7 @@ import yaml
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings, parse_listen, plain_values
 from armarium.capabilities.corpus.commands.settings_loader import Location, load
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings_loader import checked
+from armarium.foundation.settings.loader import checked
 from armarium.settings import Settings
 from support.command_line import Outcome
 from support.dir2mcp_command import TEMPLATE, Quick

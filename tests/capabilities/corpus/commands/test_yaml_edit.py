@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.commands.yaml_edit import set_values
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings_loader import parse_yaml
+from armarium.foundation.settings.loader import parse_yaml
 from support.dir2mcp_command import TEMPLATE
 
 names = st.sampled_from(["alpha", "beta", "gamma", "off", "x402"])

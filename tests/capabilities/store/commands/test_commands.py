@@ -19,7 +19,7 @@ import httpx
 import pytest
 import yaml
 
-from armarium.foundation.identity import key_hash
+from armarium.foundation.security.identity import key_hash
 from support.command_line import DEADLINE_S, Command, CommandLine, InThisProcess
 from support.postgres import running_postgres
 from support.server import installed_command

@@ -17,9 +17,9 @@ from armarium.command_line.addresses import local_address, remote_address
 from armarium.command_line.output import say
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.identity import Authenticator, Principal, key_hash, read_token
-from armarium.foundation.network import is_loopback
-from armarium.foundation.ownership import ensure_own_token
+from armarium.foundation.security.identity import Authenticator, Principal, key_hash, read_token
+from armarium.foundation.security.network import is_loopback
+from armarium.foundation.security.ownership import ensure_own_token
 
 TokenSourceKind = Literal["secret.token", "env", "keychain", "file", "none"]
 _NAMED = ("env", "keychain")

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from armarium.capabilities.corpus.commands.secret_store import Secret, SecretStore
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import referenced_file
+from armarium.foundation.settings.file_secrets import referenced_file
 
 MISTRAL_KEY = "MISTRAL_API_KEY"
 ELEVENLABS_KEY = "ELEVENLABS_API_KEY"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from armarium.capabilities.corpus.settings import PROTOCOL_VERSION, CorpusSettings, PathExcludes, SharedSections
-from armarium.foundation.settings import (
+from armarium.foundation.settings.model import (
     AuditSettings,
     LimitSettings,
     NetworkRule,

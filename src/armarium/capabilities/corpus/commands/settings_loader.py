@@ -32,10 +32,10 @@ from armarium.command_line.output import destinations_line, say
 from armarium.command_line.trust import require_trust
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.network import is_loopback, restrict_network
-from armarium.foundation.settings import CoreSettings
-from armarium.foundation.settings_loader import checked, overridden
-from armarium.foundation.trust import Confirmable
+from armarium.foundation.security.network import is_loopback, restrict_network
+from armarium.foundation.security.trust import Confirmable
+from armarium.foundation.settings.loader import checked, overridden
+from armarium.foundation.settings.model import CoreSettings
 
 PREFIX = "DIR2MCP_"
 

@@ -11,8 +11,8 @@ from typing import Any
 from armarium.capabilities.corpus.commands.secret_store import read_secret_file
 from armarium.capabilities.corpus.commands.settings import Dir2McpSettings, SecretFileSettings, plain_values
 from armarium.command_line.trust import require_regular
-from armarium.foundation.settings_loader import read_yaml
-from armarium.foundation.trust import Confirmable, Confirmations, sensitive_settings
+from armarium.foundation.security.trust import Confirmable, Confirmations, sensitive_settings
+from armarium.foundation.settings.loader import read_yaml
 
 CONFIG_FILE = ".dir2mcp.yaml"
 

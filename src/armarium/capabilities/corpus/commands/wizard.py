@@ -28,7 +28,7 @@ from armarium.capabilities.corpus.commands.trusted_files import (
 from armarium.capabilities.corpus.commands.yaml_edit import set_values
 from armarium.command_line.output import say
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings_loader import checked, read_yaml
+from armarium.foundation.settings.loader import checked, read_yaml
 
 _DEFAULT_FILE = """\
 # Settings of dir2mcp for this directory. `dir2mcp config print` shows all settings with their defaults.

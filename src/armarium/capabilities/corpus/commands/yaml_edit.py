@@ -13,7 +13,7 @@ import yaml
 
 from armarium.capabilities.corpus.commands.provider_keys import value_at
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings_loader import parse_yaml
+from armarium.foundation.settings.loader import parse_yaml
 
 _INDENT = "  "
 

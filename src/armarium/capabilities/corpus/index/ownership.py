@@ -17,7 +17,7 @@ from armarium.capabilities.corpus.errors import CorpusError, ForeignState, Index
 from armarium.capabilities.corpus.index.state import LOCK_FILE, META_FILE, read_status, remove_indexes, remove_state
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.files.state_files import make_private_directory
-from armarium.foundation.ownership import has_mark, mark_of, mark_token, predates_marks
+from armarium.foundation.security.ownership import has_mark, mark_of, mark_token, predates_marks
 
 OWNER_MARK = "written_by"
 """The setting with the mark of the user who wrote the index."""

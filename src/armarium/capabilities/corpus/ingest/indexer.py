@@ -24,7 +24,7 @@ from armarium.capabilities.corpus.prepared import PrepareRequest
 from armarium.capabilities.corpus.storage.documents import KnownDocument
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.capabilities.corpus.storage_errors import deleted_root_error, indexing_error
-from armarium.foundation.cancellation import Cancellation, Stopped
+from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.ignore import GITIGNORE

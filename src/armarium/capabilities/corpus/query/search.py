@@ -16,7 +16,7 @@ from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.query.snippets import snippet
 from armarium.capabilities.corpus.resources import Resources
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
-from armarium.foundation.circuit_breaker import GuardedService
+from armarium.foundation.concurrency.circuit_breaker import GuardedService
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.providers.errors import ProviderError
 from armarium.providers.interfaces import Embedder, Reranker

@@ -30,13 +30,13 @@ from armarium.capabilities.gateway.errors import GatewayError, InvalidSource, Pr
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
-from armarium.foundation.access import ADMINISTER, Access
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import ADMINISTER, Access
+from armarium.foundation.security.trust import Confirmations, sensitive_settings
 from armarium.foundation.tools import Args, Call, NoArgs, bind_tools, declare_tool
-from armarium.foundation.trust import Confirmations, sensitive_settings
 
 Entries = dict[str, ServerEntry]
 AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]

@@ -15,10 +15,10 @@ from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityVer
 from armarium.capability import Capability, Endpoint, Facilities, ServerIdentity
 from armarium.command_line.host import CommandHost, HttpOptions
 from armarium.command_line.output import show_json
-from armarium.foundation.authentication import token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import read_token
-from armarium.foundation.settings_loader import load_settings
+from armarium.foundation.security.authentication import token_path
+from armarium.foundation.security.identity import read_token
+from armarium.foundation.settings.loader import load_settings
 
 _log = logging.getLogger("armarium")
 

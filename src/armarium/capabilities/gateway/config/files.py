@@ -23,7 +23,7 @@ from armarium.capabilities.gateway.config.entries import (
 )
 from armarium.capabilities.gateway.errors import ServerConfigInvalid
 from armarium.foundation.schema import type_in_words
-from armarium.foundation.trust import Confirmable, sensitive_settings
+from armarium.foundation.security.trust import Confirmable, sensitive_settings
 
 ServerKind = Literal["rag", "generic"]
 

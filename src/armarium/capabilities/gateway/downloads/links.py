@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from armarium.capabilities.gateway.downloads.files import NamedFile
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 
 DOWNLOAD_PATH: Final = "/files/download"
 """Relative to the root of the API."""

@@ -21,10 +21,10 @@ from armarium.capabilities.gateway.downloads.files import (
 from armarium.capabilities.gateway.downloads.links import DownloadLinks
 from armarium.capabilities.gateway.errors import DownloadsUnavailable, LinkExpired
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
-from armarium.foundation.authentication import is_loopback
 from armarium.foundation.errors import ArmariumError, InvalidArgument
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.authentication import is_loopback
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call
 
 _API_ROOT: Final = "/api"

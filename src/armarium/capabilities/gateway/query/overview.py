@@ -11,8 +11,8 @@ from armarium.capabilities.gateway.config.files import ServerSpec
 from armarium.capabilities.gateway.errors import GatewayError, TokenExpired, UnauthorizedSource, UnauthorizedUser
 from armarium.capabilities.gateway.query.discovery import DiscoveryResult
 from armarium.capabilities.gateway.responses import error_as_json
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 
 
 def overview(

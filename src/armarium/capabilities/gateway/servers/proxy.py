@@ -20,9 +20,9 @@ from armarium.capabilities.gateway.servers.remote import is_rag_server
 from armarium.capabilities.gateway.upstreams.types import UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.capabilities.gateway.upstreams.upstream_set import ServerChanges
-from armarium.foundation.access import Access
-from armarium.foundation.identity import Principal
-from armarium.foundation.rate_limit import RateLimit
+from armarium.foundation.concurrency.rate_limit import RateLimit
+from armarium.foundation.security.access import Access
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call, Relayed, ToolSpec, remote_tool
 
 _log = logging.getLogger(__name__)

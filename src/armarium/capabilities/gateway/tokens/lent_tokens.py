@@ -9,7 +9,7 @@ from typing import Final
 
 from armarium.capabilities.gateway.secret_parameters import SECRET_PARAMETERS
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 
 _MAX_TOKENS: Final = 10_000
 _MAX_TOKENS_OF_CALLER: Final = 500

@@ -13,7 +13,7 @@ from armarium.capabilities.gateway.model import Resource, Secrets
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.tools import Call
 
 _PARAMETER: Final = "capability_token"

@@ -32,7 +32,7 @@ from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.tool_listing import ToolListing, UncheckedListings
 from armarium.capabilities.gateway.upstreams.types import OnProgress, UpstreamLimits, UpstreamTool
 from armarium.capabilities.gateway.upstreams.watchdog import Watchdog
-from armarium.foundation.network import EXCLUDED, permits
+from armarium.foundation.security.network import EXCLUDED, permits
 from armarium.foundation.tools import Relayed
 
 if TYPE_CHECKING:

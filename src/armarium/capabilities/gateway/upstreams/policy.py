@@ -20,7 +20,7 @@ from armarium.capabilities.gateway.errors import (
 )
 from armarium.capabilities.gateway.upstreams.connection import UpstreamConnection
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
-from armarium.foundation.circuit_breaker import CircuitBreaker
+from armarium.foundation.concurrency.circuit_breaker import CircuitBreaker
 
 Clock = Callable[[], float]
 

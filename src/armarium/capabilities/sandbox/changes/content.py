@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import suppress
 
 from armarium.capabilities.sandbox.errors import DestinationFailed, destination_errors
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 
 _BLOCK = 8 * 1024 * 1024
 # The kernel cannot copy here. After EIO, separate reads and writes show which side failed.

@@ -16,7 +16,7 @@ from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import AlreadyExists, Conflict, destination_errors, os_error_reason
 from armarium.capabilities.sandbox.results import Remaining
 from armarium.capabilities.sandbox.roots import Root
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
 from armarium.foundation.files.names import escape_name

@@ -14,7 +14,7 @@ from armarium.capabilities.sandbox.changes.targets import ChangeContext, matchin
 from armarium.capabilities.sandbox.error_context import checked_path, errors_at
 from armarium.capabilities.sandbox.errors import CannotRemoveRoot, Conflict
 from armarium.capabilities.sandbox.roots import Root
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import Staged, set_aside

@@ -13,7 +13,7 @@ from armarium.capabilities.sandbox.errors import Conflict, NotFound
 from armarium.capabilities.sandbox.reads.file_content import digest
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.confine import open_child_directory
 from armarium.foundation.files.directory_locks import DirectoryLocks

@@ -15,7 +15,7 @@ from armarium.capabilities.sandbox.changes.targets import READ, ChangeContext, S
 from armarium.capabilities.sandbox.error_context import errors_at
 from armarium.capabilities.sandbox.errors import DestinationFailed, PathIgnored
 from armarium.capabilities.sandbox.roots import Root
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
 from armarium.foundation.files.names import escape_name

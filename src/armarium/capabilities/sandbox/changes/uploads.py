@@ -17,7 +17,7 @@ from armarium.capabilities.sandbox.reads.file_content import human_size
 from armarium.capabilities.sandbox.results import Written
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.files.staged_entries import staged_file
 

@@ -13,7 +13,7 @@ from armarium.capabilities.sandbox.errors import FileTooLarge
 from armarium.capabilities.sandbox.reads.byte_scan import count_newlines
 from armarium.capabilities.sandbox.results import FileContent
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 
 _BLOCK = 1 << 20

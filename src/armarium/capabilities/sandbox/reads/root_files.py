@@ -20,7 +20,7 @@ from armarium.capabilities.sandbox.errors import FileTooLarge
 from armarium.capabilities.sandbox.reads.file_content import ReadLimits, Window, digest, human_size, read
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.threads.pool import expect_bytes
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
 from armarium.foundation.files.names import escape_name

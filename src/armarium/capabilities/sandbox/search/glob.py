@@ -11,7 +11,7 @@ from typing import NamedTuple
 from armarium.capabilities.sandbox.reads.root_files import ENTRY_TYPES
 from armarium.capabilities.sandbox.results import EntryType
 from armarium.capabilities.sandbox.search.lines import PathSearch
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.glob_patterns import glob_selection
 from armarium.foundation.files.walk import Bounds, EntryKind, Selection, Walk, Watch

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from armarium.capabilities.sandbox.reads.byte_scan import count_newlines
 from armarium.capabilities.sandbox.search.haystack import BUFFER_BYTES, MAX_LINE_BYTES, Haystack, TextBlock
 from armarium.capabilities.sandbox.search.lines import LineSearch
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.glob_patterns import filter_selection
 from armarium.foundation.files.walk import Bounds, Everything, Walk, Watch
 

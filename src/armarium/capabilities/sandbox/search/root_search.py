@@ -14,7 +14,7 @@ from armarium.capabilities.sandbox.results import FileCount, FoundFile, FoundFil
 from armarium.capabilities.sandbox.roots import Root
 from armarium.capabilities.sandbox.search.glob import NameQuery, glob
 from armarium.capabilities.sandbox.search.grep import LineMatch, Query, grep
-from armarium.foundation.cancellation import Cancellation
+from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.errors import NotADirectory, NotARegularFile
 from armarium.foundation.files.ignore import GitIgnores

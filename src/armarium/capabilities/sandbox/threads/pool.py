@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from armarium.foundation.run_slots import RunSlots
+from armarium.foundation.concurrency.run_slots import RunSlots
 
 ResultT = TypeVar("ResultT")
 

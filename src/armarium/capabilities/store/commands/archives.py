@@ -20,8 +20,8 @@ from armarium.capabilities.store.lifespan import build_store, open_resources
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Import, Imported, Skipped, export_files
 from armarium.command_line.output import FAILED, Misuse, count, printable, say, show_json
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.schema import Json
-from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
 STANDARD_STREAM = Path("-")

@@ -13,11 +13,11 @@ import anyio
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import Misuse
-from armarium.foundation.authentication import principals, token_path
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.identity import LOCAL, Authenticator, Principal, read_token
 from armarium.foundation.schema import Json
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.authentication import principals, token_path
+from armarium.foundation.security.identity import LOCAL, Authenticator, Principal, read_token
+from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.tools import Call, ToolSpec
 
 

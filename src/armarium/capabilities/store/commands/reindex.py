@@ -25,8 +25,8 @@ from armarium.capabilities.store.index.reindex import (
 from armarium.capabilities.store.lifespan import database_address, open_resources
 from armarium.capabilities.store.settings import StoreSettings
 from armarium.command_line.output import FAILED, confirm, count, progress_lines, say, show_json
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.schema import Json
-from armarium.foundation.tasks import background
 from armarium.foundation.tools import Args, Call, local_tool
 
 _POLL_S = 0.5

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.settings import Pooler
-from armarium.foundation.file_secrets import revealed
-from armarium.foundation.tasks import background
+from armarium.foundation.concurrency.tasks import background
+from armarium.foundation.settings.file_secrets import revealed
 
 Row = Mapping[str, Any]
 

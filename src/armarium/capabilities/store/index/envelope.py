@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from armarium.capabilities.store.errors import StoreError
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret
+from armarium.foundation.settings.file_secrets import FileSecret
 from armarium.foundation.telemetry import timestamp
 
 _PURPOSE = b"armarium store credential envelope"

@@ -23,7 +23,7 @@ from anyio import to_thread
 from armarium.capabilities.store.errors import DatabaseUnavailable
 from armarium.capabilities.store.postgres.cluster import DATABASE, ROLE, START_TIMEOUT_S, environment, is_ready
 from armarium.capabilities.store.postgres.home import Home, Lock, open_lock, unusable
-from armarium.foundation.tasks import background
+from armarium.foundation.concurrency.tasks import background
 
 _LOOK_S = 0.02
 _LOOK_FOR_ANSWER_S = 0.1

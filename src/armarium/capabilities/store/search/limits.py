@@ -12,7 +12,7 @@ import anyio
 from armarium.capabilities.store.errors import RateLimited, ResourceBusy
 from armarium.capabilities.store.index.fair_semaphore import FairSemaphore
 from armarium.capabilities.store.settings import SearchSettings
-from armarium.foundation.circuit_breaker import Attempt, GuardedService
+from armarium.foundation.concurrency.circuit_breaker import Attempt, GuardedService
 
 _SHARE_FOR_SEARCHES = 4
 """How many of ten database connections searches may use."""

@@ -17,8 +17,8 @@ from anyio.to_thread import run_sync
 from armarium.foundation import sqlite
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.state_files import make_private_directory
-from armarium.foundation.identity import Principal
 from armarium.foundation.schema import Json
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.sql import queries
 
 MAX_THREADS: Final = 1000

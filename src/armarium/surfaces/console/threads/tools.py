@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, NotRequired, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.foundation.access import Access
 from armarium.foundation.errors import InvalidArgument, NotPermitted
 from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 from armarium.surfaces.console.threads.store import SavedMessage, Status, Thread, ThreadStore

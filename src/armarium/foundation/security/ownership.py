@@ -22,7 +22,7 @@ from armarium.foundation.files.state_files import (
     replace_file,
     user_state_directory,
 )
-from armarium.foundation.identity import ensure_token
+from armarium.foundation.security.identity import ensure_token
 
 _KEY_BYTES = 32
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

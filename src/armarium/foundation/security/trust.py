@@ -28,7 +28,7 @@ from armarium.foundation.files.state_files import (
     replace_file,
     user_state_directory,
 )
-from armarium.foundation.ownership import is_private_file
+from armarium.foundation.security.ownership import is_private_file
 
 _MAX_VALUES = 20_000
 _REFERENCE = re.compile(r"\$\{\w+\}")

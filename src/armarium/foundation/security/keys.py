@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.files.state_files import exclusive_lock, file_version, make_private_directory, replace_file
-from armarium.foundation.identity import Principal, key_hash
+from armarium.foundation.security.identity import Principal, key_hash
 
 PREFIX = "arm_"
 """Begins every key, so that scanners for leaked secrets can recognise one."""

@@ -9,7 +9,7 @@ import orjson
 
 from armarium.foundation.errors import ResponseTooLarge
 from armarium.foundation.schema import Json
-from armarium.surfaces.json_text import dumps, encode
+from armarium.surfaces.json.text import dumps, encode
 
 LARGE_CHARACTERS = 512 * 1024
 """The size from which a result is encoded in a thread. Below it, the thread costs more than it saves."""

@@ -9,8 +9,8 @@ import anyio
 from anyio import to_thread
 
 from armarium.capabilities.registry.service import Registry
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.events import Events, PublicEvent
-from armarium.foundation.tasks import background
 
 FINDINGS_CHANGED = "findings_changed"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from armarium.foundation.errors import NotInGroup, NotPermitted
-from armarium.foundation.identity import Principal
+from armarium.foundation.security.identity import Principal
 
 if TYPE_CHECKING:
     from armarium.foundation.tools import ToolSpec

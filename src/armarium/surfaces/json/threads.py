@@ -11,7 +11,7 @@ import anyio
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 
-from armarium.foundation.tasks import PerCaller
+from armarium.foundation.concurrency.tasks import PerCaller
 
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")

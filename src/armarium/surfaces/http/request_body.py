@@ -9,11 +9,11 @@ from mcp_types import PARSE_ERROR
 from starlette.types import Receive
 
 from armarium.foundation.errors import TooManyCalls
-from armarium.foundation.settings import LimitSettings
-from armarium.surfaces.argument_bounds import TooManyValues, decode_body
+from armarium.foundation.settings.model import LimitSettings
 from armarium.surfaces.caller_limits import BytesInFlight, Reservation
-from armarium.surfaces.http_errors import HttpError
-from armarium.surfaces.json_text import NotJson
+from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.json.bounds import TooManyValues, decode_body
+from armarium.surfaces.json.text import NotJson
 
 _MIN_BYTES_PER_S = 64 * 1024
 """A body that arrives more slowly is rejected: it counts against the limit of all callers."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.settings import Section
+from armarium.foundation.settings.model import Section
 
 Steps = tuple[str, ...]
 

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret, read_references
-from armarium.foundation.known_names import KnownNames
-from armarium.foundation.settings import Section
+from armarium.foundation.settings.file_secrets import FileSecret, read_references
+from armarium.foundation.settings.known_names import KnownNames
+from armarium.foundation.settings.model import Section
 
 _NESTING = "__"
 _NOT_SETTINGS = frozenset({"ARMARIUM_TOKEN", "ARMARIUM_TRACEBACK"})

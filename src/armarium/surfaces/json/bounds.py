@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.settings import LimitSettings
-from armarium.surfaces.json_text import decode
-from armarium.surfaces.json_threads import run_in_json_thread
+from armarium.foundation.settings.model import LimitSettings
+from armarium.surfaces.json.text import decode
+from armarium.surfaces.json.threads import run_in_json_thread
 
 MAX_ARGUMENTS = 256
 """The most arguments of one call. Every tool has far fewer."""

@@ -15,9 +15,9 @@ from anyio import to_thread
 from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import STATE_DIRECTORY
+from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events, FileChanged, FileMoved, FileScanned
-from armarium.foundation.tasks import background
 
 _log = logging.getLogger(__name__)
 

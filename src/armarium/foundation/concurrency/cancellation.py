@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from armarium.foundation.run_slots import yield_slot
+from armarium.foundation.concurrency.run_slots import yield_slot
 
 PROGRESS_INTERVAL_S = 0.25
 

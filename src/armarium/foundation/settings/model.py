@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from armarium.foundation.access import READ, WRITE, AccessRule
 from armarium.foundation.files.state_files import user_state_directory
+from armarium.foundation.security.access import READ, WRITE, AccessRule
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from armarium.foundation.errors import ConfigError
-from armarium.foundation.file_secrets import FileSecret
-from armarium.foundation.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
-from armarium.foundation.keys import KeyFile, LiveKeys
-from armarium.foundation.network import is_loopback
-from armarium.foundation.settings import CoreSettings
+from armarium.foundation.security.identity import ANYONE, Authenticator, Principal, ensure_token, key_hash, read_token
+from armarium.foundation.security.keys import KeyFile, LiveKeys
+from armarium.foundation.security.network import is_loopback
+from armarium.foundation.settings.file_secrets import FileSecret
+from armarium.foundation.settings.model import CoreSettings
 
 
 def open_authenticator(settings: CoreSettings) -> Authenticator:

@@ -1,0 +1,1 @@
+"""Events that the registry records and publishes."""

@@ -1,0 +1,1 @@
+"""Tasks, and limits on what runs at once."""

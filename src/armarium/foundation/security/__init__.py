@@ -1,0 +1,1 @@
+"""Who calls, what a caller may do, and what is trusted."""

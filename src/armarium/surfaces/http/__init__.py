@@ -1,0 +1,1 @@
+"""Parts of HTTP that several surfaces share: bodies, origins, headers of proxies, responses, errors."""
