@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from armarium.capabilities.registry.arguments import ImportOptions
 from armarium.capabilities.registry.errors import AllSkipped, ValidationError
-from armarium.capabilities.registry.model import Scanned
+from armarium.capabilities.registry.model import Scanned, ScanReport
 from armarium.capabilities.registry.reports.formats import read_reports
 from armarium.capabilities.registry.service import Registry
 from support.registry_calls import ACTOR, all_files, skipped
@@ -126,3 +127,52 @@ async def test_paths_made_to_confuse_lead_nowhere(registry: Registry, code: Path
     with pytest.raises(AllSkipped):
         await imported(registry, *odd)
     assert await all_files(registry) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "defined", "maps", "path"),
+    [
+        ("%SRCROOT%/src/app.py", {}, (), "src/app.py"),
+        ("%SRCROOT%/app.py", {"%SRCROOT%": {"uri": "file:///builds/p/"}}, (), "app.py"),
+        ("%SRCROOT%/app.py", {}, ("%SRCROOT%=src",), "src/app.py"),
+        # A directory of this name is encoded.
+        ("%25SRCROOT%25/app.py", {}, (), "%SRCROOT%/app.py"),
+    ],
+)
+async def test_the_name_of_the_source_root_may_be_in_the_address(
+    registry: Registry, code: Path, uri: str, defined: dict[str, Any], maps: tuple[str, ...], path: str
+) -> None:
+    await imported(registry, quote(path))
+    again = await imported(registry, uri, maps=maps, originalUriBaseIds=defined)
+    assert (again["findings_unchanged"], again["findings_created"], again["findings_closed"]) == (1, 0, 0)
+    assert await paths_of(registry) == [path]
+
+
+async def test_a_source_root_that_is_defined_by_itself_is_the_project(registry: Registry, code: Path) -> None:
+    await imported(registry, "%SRCROOT%/src/app.py", originalUriBaseIds={"%SRCROOT%": {"uri": "%SRCROOT%/"}})
+    assert await paths_of(registry) == ["src/app.py"]
+
+
+@pytest.mark.parametrize("uri", [None, "https://example.org/a.py"])
+@pytest.mark.parametrize("paths", [(".",), None])
+async def test_a_result_without_a_file_keeps_the_findings_of_its_rule_open(
+    registry: Registry, code: Path, uri: str | None, paths: tuple[str, ...] | None
+) -> None:
+    def report(*results: dict[str, Any]) -> list[ScanReport]:
+        return read_reports(sarif(sarif_run(*results)), ImportOptions(paths=paths))
+
+    kept = ["E501", "other\u2028" + 300 * "x"]
+    same_file = [sarif_result("src/app.py", ruleId=rule, message={"text": rule}) for rule in [*kept, "F401", "E402"]]
+    await registry.scan_all(report(*same_file, sarif_result("setup.py", ruleId="E501")), ACTOR)
+    placeless = [sarif_result(uri, ruleId=rule) for rule in kept]
+    [scan] = await registry.scan_all(report(*placeless, same_file[2]), ACTOR)
+    # Only the finding of another rule is known to be gone.
+    assert (scan["findings_closed"], scan["findings_created"], scan["findings_unchanged"]) == (1, 0, 1)
+    assert sum(each["count"] for each in scan["skipped"]) == 2
+    listed = (await registry.list_findings(status="open"))["results"]
+    assert sorted((each["file_path"], each["rule_id"][:5]) for each in listed) == [
+        ("setup.py", "E501"),
+        ("src/app.py", "E501"),
+        ("src/app.py", "F401"),
+        ("src/app.py", "other"),
+    ]

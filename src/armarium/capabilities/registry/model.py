@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -369,6 +369,8 @@ class ScanReport:
     """The scanned files and directories ("" or "." is the project). None means the files that have findings."""
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many results the reader of the report skipped, by reason. Read after the last finding."""
+    skipped_rules: Collection[str] = ()
+    """The rules of skipped results whose file is unknown. Their findings are not closed."""
     failed: bool = False
     """Whether the scanner reports that it failed. Then no finding is closed."""
     category: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 from armarium.capabilities.registry.changes.matches import Candidate, match
 from armarium.capabilities.registry.changes.renames import renamed_files
 from armarium.capabilities.registry.changes.report_paths import ReportPaths, names_it_may_have
-from armarium.capabilities.registry.changes.reported_findings import kind_of, normalised
+from armarium.capabilities.registry.changes.reported_findings import kind_of, normalised, stored_rule_id
 from armarium.capabilities.registry.contents import MAX_FILE_BYTES, Contents, similarity
 from armarium.capabilities.registry.errors import InvalidPath, RegistryError
 from armarium.capabilities.registry.limits import metadata_json
@@ -22,7 +22,7 @@ from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings
 from armarium.capabilities.registry.storage.columns import has_unprintable
 from armarium.capabilities.registry.storage.database import Writer
-from armarium.capabilities.registry.storage.findings import KnownFinding
+from armarium.capabilities.registry.storage.findings import KnownFinding, OpenFinding
 
 OUTSIDE_PROJECT = "outside_project"
 NOT_A_FILE = "not_a_file"
@@ -63,6 +63,7 @@ class ReportedFiles:
         self.total = len(entries)
         self.duplicates = 0
         self.skipped = Counter(report.skipped)
+        self._rules_skipped = frozenset(map(stored_rule_id, report.skipped_rules))
         self._skipped_paths: dict[str, None] = {}
         named = dict.fromkeys([*(each.path for each in entries), *(report.covered or ())])
         self.paths = ReportPaths(project, named, report.prefixes, report.roots)
@@ -140,8 +141,12 @@ class ReportedFiles:
         file.unseen = [each for each in own if each.no not in seen]
         return candidates
 
+    def may_have_skipped(self, finding: OpenFinding) -> bool:
+        """Whether a skipped result may be this finding."""
+        return finding.rule_id in self._rules_skipped or finding.file_no in self._files_skipped
+
     @cached_property
-    def files_skipped(self) -> set[int]:
+    def _files_skipped(self) -> set[int]:
         """The files that skipped results may be about, because their path is the end of a skipped one."""
         names = {name for path in self._skipped_paths for name in names_it_may_have(path)}
         stored = [files.at(self._writer, name) for name in names if not has_unprintable(name)]

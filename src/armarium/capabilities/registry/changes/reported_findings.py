@@ -32,13 +32,17 @@ def normalised(reported: ReportEntry) -> ReportEntry:
         return reported
     return replace(
         reported,
-        rule_id=printable(replace_unpaired_surrogates(reported.rule_id))[:MAX_NAME_CHARS],
+        rule_id=stored_rule_id(reported.rule_id),
         message=replace_unpaired_surrogates(reported.message[:MAX_TEXT_CHARS]),
         line_start=line_start,
         line_end=line_end,
         suggestion=replace_unpaired_surrogates(reported.suggestion[:MAX_TEXT_CHARS]),
         fingerprint=_short_fingerprint(replace_unpaired_surrogates(fingerprint)) or None,
     )
+
+
+def stored_rule_id(rule_id: str) -> str:
+    return printable(replace_unpaired_surrogates(rule_id))[:MAX_NAME_CHARS]
 
 
 def _is_plain(name: str) -> bool:

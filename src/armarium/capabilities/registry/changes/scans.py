@@ -188,7 +188,8 @@ class _Scan:
 
     def close_unseen(self) -> None:
         """Close the earlier findings of this source and category, in the scanned files, that were not reported again. A
-        failed scan, or one without a usable result, proves nothing about what it does not report."""
+        failed scan, or one without a usable result, proves nothing about what it does not report, and none does about
+        what it may have skipped."""
         covered = self.report.covered
         if self.report.failed or self.reported.is_unusable:
             covered = ()
@@ -207,7 +208,7 @@ class _Scan:
         files.touch(self.writer, sorted(self._touched))
 
     def _close(self, unseen: list[OpenFinding]) -> None:
-        fixed = [each for each in unseen if each.file_no not in self.reported.files_skipped]
+        fixed = [each for each in unseen if not self.reported.may_have_skipped(each)]
         self._touched |= file_records.close(self.writer, fixed, self.report.source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 

@@ -82,6 +82,7 @@ class _Scan:
     category: str
     findings: list[ReportEntry] = field(default_factory=list[ReportEntry])
     skipped: Counter[str] = field(default_factory=Counter[str])
+    skipped_rules: set[str] = field(default_factory=set[str])
     targets: list[str] = field(default_factory=list[str])
     """The scanned files, if the tool lists them."""
     roots: list[str] = field(default_factory=list[str])
@@ -100,9 +101,11 @@ class _Scan:
             result = as_object(each, place)
             if text_in(result, "kind", place) in _PASSING_KINDS or result.get("baselineState") == "absent":
                 continue
-            finding = _finding(result, rules, locations, place)
+            rule = rules.of(result, place)
+            finding = _finding(result, rule, locations, place)
             if isinstance(finding, str):
                 self.skipped[finding] += 1
+                self.skipped_rules.add(rule.id)
             else:
                 self._add(finding, result)
 
@@ -127,6 +130,7 @@ class _Scan:
             self.findings,
             covered if self.targets else None,
             dict(self.skipped),
+            self.skipped_rules,
             self.failed,
             self.category,
             tuple(dict.fromkeys(self.roots)),
@@ -137,9 +141,8 @@ def _as_variant(finding: ReportEntry, digest: str) -> ReportEntry:
     return replace(finding, metadata={**finding.metadata, _VARIANT: digest})
 
 
-def _finding(result: Json, rules: Rules, locations: Locations, at: str) -> ReportEntry | str:
-    """The finding, or the reason for skipping it."""
-    rule = rules.of(result, at)
+def _finding(result: Json, rule: Rule, locations: Locations, at: str) -> ReportEntry | str:
+    """The finding, or the reason for skipping it: its file is unknown."""
     physical = _physical_location(result, at)
     if physical is None:
         return NO_LOCATION

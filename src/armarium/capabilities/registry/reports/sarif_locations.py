@@ -14,7 +14,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 """At least two letters: `C:` is a drive."""
 _MAX_BASE_DEPTH = 20
 _TARGET = "analysisTarget"
-_SOURCE_ROOTS = ("%SRCROOT%", "SRCROOT", "ROOTPATH", "PROJECTROOT")
+_SOURCE_ROOT = "%SRCROOT%"
+_SOURCE_ROOTS = (_SOURCE_ROOT, "SRCROOT", "ROOTPATH", "PROJECTROOT")
 """The names of the base that is the project, by convention and in the reports of trivy and others."""
 
 
@@ -63,6 +64,10 @@ class Locations:
         scheme = _SCHEME.fullmatch(uri)
         if scheme is not None:
             return _file_path(scheme[2]) if scheme[1].lower() == "file" else None
+        first, _, rest = uri.partition("/")
+        if first == _SOURCE_ROOT:
+            # Some scanners write the name of the base into the address.
+            uri, base_id = rest, _SOURCE_ROOT
         path = unquote(uri, errors="surrogateescape")
         # Bases may form a loop.
         base = self._base(base_id, at, depth) if base_id and depth < _MAX_BASE_DEPTH else ""
