@@ -8,7 +8,6 @@ counts for the process of the database that serves the connection. `--quick` tak
 
 from __future__ import annotations
 
-import re
 import secrets
 import statistics
 import tempfile
@@ -37,10 +36,6 @@ FLAT_WITHIN = 1.2
 CONTENT = b"0123456789abcdef" * 64
 
 PEER = "peer_file_write"
-# Earlier, no argument said how many projects a tenant may have.
-PEER_STATEMENT = f"""
-SELECT refusal FROM {PEER}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $16, $17) WHERE $15 > 0
-"""
 FILL = """
 WITH given AS (
     SELECT number, encode(sha256((number % $3)::text::bytea), 'hex') AS tenant
@@ -121,9 +116,10 @@ async def fill(dsn: str, there: int, wanted: int) -> None:
 
 
 def peer_function() -> str:
-    """The function of a write as it was, under another name."""
-    text = files("armarium.capabilities.store.database.migrations").joinpath("0006_write.sql").read_text("utf-8")
-    return re.sub(r"\bmcp_file_write\b", PEER, text)
+    """The function of a write with the tenant as TEXT, under another name."""
+    text = files("armarium.capabilities.store.database.migrations").joinpath("0017_quota.sql").read_text("utf-8")
+    function = text[text.index("CREATE FUNCTION mcp_file_write(") :]
+    return function.replace("mcp_file_write", PEER).replace("tenant BPCHAR", "tenant TEXT")
 
 
 async def measured(dsn: str, others: int, *, analysed: bool) -> dict[str, Any]:
@@ -132,7 +128,7 @@ async def measured(dsn: str, others: int, *, analysed: bool) -> dict[str, Any]:
         await connection.execute("SET armarium.tenant = '*'; ANALYZE; RESET armarium.tenant")
     writer = Writer(connection, await connection.fetchval("SELECT pg_backend_pid()"))
     ours = await writer.cpu_ms(SQL["write_file"], WRITES, ROUNDS)
-    peer = await writer.cpu_ms(PEER_STATEMENT, PEER_WRITES, PEER_ROUNDS)
+    peer = await writer.cpu_ms(SQL["write_file"].replace("mcp_file_write", PEER), PEER_WRITES, PEER_ROUNDS)
     await connection.close()
     return {
         "case": f"{others} files of others, {'analysed' if analysed else 'never analysed'}",

@@ -250,7 +250,7 @@ async def test_it_goes_on_by_itself_also_after_a_failure(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setitem(module._SQL, "purge_failed_jobs", "SELECT nothing FROM nowhere")
+    monkeypatch.setitem(module._SQL, "purge_jobs", "SELECT nothing FROM nowhere")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(maintenance.run)
         await eventually(lambda: "purging failed" in caplog.text)

@@ -84,8 +84,8 @@ class Maintenance:
         return Purged(
             files=await self._purge("files", self.delete_retention_days * _DAY_S),
             versions=await self._purge("versions", self.history_days * _DAY_S),
-            jobs=await self._purge("done_jobs", _DONE_JOBS_KEPT_S)
-            + await self._purge("failed_jobs", _FAILED_JOBS_KEPT_S),
+            jobs=await self._purge("jobs", _DONE_JOBS_KEPT_S, "done")
+            + await self._purge("jobs", _FAILED_JOBS_KEPT_S, "failed"),
             requests=await self._purge("requests", _REQUESTS_KEPT_S),
         )
 
@@ -112,13 +112,13 @@ class Maintenance:
             await connection.execute(_SQL["delete_indexed_of_deleted"], ALL_TENANTS, since_s)
         self._swept_deleted = True
 
-    async def _purge(self, kind: str, kept_s: float) -> int:
+    async def _purge(self, kind: str, kept_s: float, *status: str) -> int:
         gone = 0
         while True:
             async with self.database.write_transaction(ALL_TENANTS) as connection:
                 if not await connection.fetchval(_TRY_LOCK, _LOCK):
                     return gone
-                batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, self.batch)
+                batch: int = await connection.fetchval(_SQL[f"purge_{kind}"], kept_s, self.batch, *status)
             gone += batch
             if batch < self.batch:
                 return gone

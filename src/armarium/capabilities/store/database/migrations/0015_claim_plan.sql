@@ -7,7 +7,7 @@
 --   - the open jobs of a path are ordered by stage and id, which only the index of paths offers. The stage is given as a
 --     range, because an order by a constant counts for nothing.
 --
--- The function was created by 0011 in earlier releases. `mcp_file_claim_jobs` stays for servers of those that still run.
+-- Databases may have it from 0011, as it was before.
 CREATE OR REPLACE FUNCTION mcp_file_claim_in_turn(
     of_stage TEXT, batch INT, claim TEXT, lease_s FLOAT8, after_tenant BPCHAR, skipped BPCHAR []
 )

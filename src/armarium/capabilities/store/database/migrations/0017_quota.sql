@@ -22,9 +22,8 @@ WHERE counter.apikey_hash = kept.apikey_hash AND counter.project = kept.project;
 
 SELECT set_config('armarium.tenant', '', TRUE);
 
--- The last argument has a default, and the results have new columns at the end: earlier releases that still run go on
--- calling it as before.
-DROP FUNCTION mcp_file_write(
+-- Of databases that had it from 0007.
+DROP FUNCTION IF EXISTS mcp_file_write(
     BPCHAR, TEXT, TEXT, TEXT [], BYTEA, TEXT, INT, BOOLEAN, BIGINT, BIGINT, BIGINT, INT, BOOLEAN, TEXT, BIGINT, INT
 );
 

@@ -59,12 +59,12 @@ counted AS (
 )
 SELECT count(*)::int FROM purged;
 
--- name: purge_done_jobs
--- A job is available before it is done, so the index on `available_at` bounds the search.
+-- name: purge_jobs
+-- Jobs with the status $3. A job is available before it is done, so the index on `available_at` bounds the search.
 WITH old AS MATERIALIZED (
     SELECT job.apikey_hash, job.id
     FROM mcp_file_index_jobs AS job
-    WHERE job.status = 'done'
+    WHERE job.status = $3
         AND job.available_at < now() - make_interval(secs => $1)
         AND job.updated_at < now() - make_interval(secs => $1)
     ORDER BY job.available_at
@@ -73,25 +73,7 @@ WITH old AS MATERIALIZED (
 purged AS (
     DELETE FROM mcp_file_index_jobs AS job
     USING old
-    WHERE job.apikey_hash = old.apikey_hash AND job.id = old.id AND job.status = 'done'
-    RETURNING job.id
-)
-SELECT count(*)::int FROM purged;
-
--- name: purge_failed_jobs
-WITH old AS MATERIALIZED (
-    SELECT job.apikey_hash, job.id
-    FROM mcp_file_index_jobs AS job
-    WHERE job.status = 'failed'
-        AND job.available_at < now() - make_interval(secs => $1)
-        AND job.updated_at < now() - make_interval(secs => $1)
-    ORDER BY job.available_at
-    LIMIT $2
-),
-purged AS (
-    DELETE FROM mcp_file_index_jobs AS job
-    USING old
-    WHERE job.apikey_hash = old.apikey_hash AND job.id = old.id AND job.status = 'failed'
+    WHERE job.apikey_hash = old.apikey_hash AND job.id = old.id AND job.status = $3
     RETURNING job.id
 )
 SELECT count(*)::int FROM purged;
