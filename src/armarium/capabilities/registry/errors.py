@@ -8,6 +8,11 @@ from armarium.foundation.errors import ArmariumError, ConfigError, InvalidArgume
 from armarium.foundation.schema import Json
 from armarium.foundation.tools import ErrorStyle
 
+KNOWN_FILES = "list_files lists them, register_file registers one"
+KNOWN_FINDINGS = "list_findings lists them"
+KNOWN_ISSUES = "list_issues lists them, create_issue creates one"
+"""Hints for callers of tools. Commands have their own."""
+
 
 class RegistryError(ArmariumError):
     """The base of the registry's errors."""

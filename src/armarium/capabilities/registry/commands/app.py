@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
+from armarium.capabilities.registry.model import (
+    AssocType,
+    Direction,
+    EventKind,
+    FindingStatus,
+    IssueStatus,
+    ReportFormat,
+    Severity,
+    SortField,
+)
 from armarium.command_line.options import AsJson
 from armarium.command_line.output import Misuse, show
 
@@ -18,7 +30,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-Severity = Literal["critical", "high", "medium", "low", "info"]
 Directory = Annotated[
     Path | None,
     Option(
@@ -44,10 +55,24 @@ IssueId = Annotated[str, Argument(metavar="ISSUE", help="Id of the issue.")]
 FindingId = Annotated[str, Argument(metavar="FINDING", help="Id of the finding.")]
 
 
-def _operations(context: typer.Context, directory: Path | None, as_json: bool) -> Operations:
-    from armarium.capabilities.registry.commands.operations import Operations
+def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a command on the registry of a project. It gets the operations, and has the flags of all commands."""
 
-    return Operations(context.obj, directory, as_json=as_json)
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        def run(context: typer.Context, directory: Directory = None, as_json: AsJson = False, **given: Any) -> None:
+            from armarium.capabilities.registry.commands.operations import Operations
+
+            command(Operations(context.obj, directory, as_json=as_json), **given)
+
+        context, *flags, _ = signature(run, eval_str=True).parameters.values()
+        _, *own = signature(command, locals={"Operations": object}, eval_str=True).parameters.values()
+        parameters = [context, *own, *flags]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        setattr(run, "__signature__", Signature(parameters))  # noqa: B010 functions declare no such attribute
+        return app.command(name)(run)
+
+    return declare
 
 
 @app.callback(invoke_without_command=True)
@@ -68,25 +93,20 @@ def registry(context: typer.Context) -> None:
         show(context.get_help())
 
 
-@app.command("files")
+@_command("files")
 def list_files(
-    context: typer.Context,
+    operations: Operations,
     prefix: Annotated[str | None, Option(metavar="TEXT", help="Only paths with this prefix.")] = None,
     language: Annotated[str | None, Option(metavar="NAME", help="Only files in this language.")] = None,
     severity: OfSeverity = None,
     source: Source = None,
     min_findings: Annotated[int | None, Option(metavar="N", help="Only files with at least N open findings.")] = None,
-    sort: Annotated[
-        Literal["updated_at", "first_seen", "path", "language"], Option(help="Sort by this.")
-    ] = "updated_at",
+    sort: Annotated[SortField, Option(help="Sort by this.")] = "updated_at",
     direction: Annotated[
-        Literal["asc", "desc"] | None,
-        Option(help="Sort order. [default: asc for path and language, otherwise desc]"),
+        Direction | None, Option(help="Sort order. [default: asc for path and language, otherwise desc]")
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """List the registered files with the number of open findings in each.
 
@@ -96,162 +116,134 @@ def list_files(
     """
     wanted = {"path_prefix": prefix, "language": language, "has_severity": severity, "scan_source": source}
     wanted |= {"min_findings": min_findings, "sort": sort, "direction": direction, "limit": limit, "offset": offset}
-    _operations(context, directory, as_json).show_list("list_files", wanted)
+    operations.show_list("list_files", wanted)
 
 
-@app.command("file")
-def show_file(context: typer.Context, file: File, directory: Directory = None, as_json: AsJson = False) -> None:
+@_command("file")
+def show_file(operations: Operations, file: File) -> None:
     """Show one file with its latest findings and the issues linked to it."""
-    _operations(context, directory, as_json).show_file(file)
+    operations.show_file(file)
 
 
-@app.command("timeline")
+@_command("timeline")
 def show_timeline(
-    context: typer.Context,
+    operations: Operations,
     file: File,
-    kind: Annotated[
-        Literal["finding", "association", "file_metadata_update"] | None,
-        Option("--type", help="Only events of this type."),
-    ] = None,
+    kind: Annotated[EventKind | None, Option("--type", help="Only events of this type.")] = None,
     limit: Limit = 50,
     offset: Offset = 0,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """List the events of a file, newest first. A moved file keeps its history."""
     wanted = {"event_type": kind, "limit": limit, "offset": offset}
-    _operations(context, directory, as_json).show_list("get_file_timeline", wanted, file)
+    operations.show_list("get_file_timeline", wanted, file)
 
 
-@app.command("findings")
+@_command("findings")
 def list_findings(
-    context: typer.Context,
+    operations: Operations,
     file: Annotated[str | None, Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")] = None,
-    status: Annotated[
-        Literal["open", "fixed", "false_positive"] | None, Option(help="Only findings with this status.")
-    ] = None,
+    status: Annotated[FindingStatus | None, Option(help="Only findings with this status.")] = None,
     severity: Annotated[Severity | None, Option(help="Only findings of this severity.")] = None,
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """List findings with their ids, the most recently changed first."""
     wanted = {"status": status, "severity": severity, "scan_source": source, "limit": limit, "offset": offset}
-    _operations(context, directory, as_json).show_list("list_findings", wanted, file)
+    operations.show_list("list_findings", wanted, file)
 
 
-@app.command("judge")
+@_command("judge")
 def judge_finding(
-    context: typer.Context,
-    finding: FindingId,
-    status: Annotated[Literal["false_positive", "fixed", "open"], Argument(help="The new status.")],
-    directory: Directory = None,
-    as_json: AsJson = False,
+    operations: Operations, finding: FindingId, status: Annotated[FindingStatus, Argument(help="The new status.")]
 ) -> None:
     """Set the status of a finding. Later scans do not change a false positive."""
-    _operations(context, directory, as_json).change("update_finding", {"finding_id": finding, "status": status})
+    operations.change("update_finding", {"finding_id": finding, "status": status})
 
 
-@app.command("promote")
+@_command("promote")
 def promote_finding(
-    context: typer.Context,
+    operations: Operations,
     finding: FindingId,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
     external_ref: ExternalRef = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create an issue from a finding and link it to the file. Idempotent."""
     fields = {"finding_id": finding, "title": title, "body": body, "priority": priority, "external_ref": external_ref}
-    _operations(context, directory, as_json).change("promote_finding", fields | {"labels": labels or None})
+    operations.change("promote_finding", fields | {"labels": labels or None})
 
 
-@app.command("issues")
+@_command("issues")
 def list_issues(
-    context: typer.Context,
-    status: Annotated[
-        Literal["open", "in_progress", "closed"] | None, Option(help="Only issues with this status.")
-    ] = None,
+    operations: Operations,
+    status: Annotated[IssueStatus | None, Option(help="Only issues with this status.")] = None,
     label: Annotated[str | None, Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """List issues, the most urgent first."""
     wanted = {"status": status, "label": label, "limit": limit, "offset": offset}
-    _operations(context, directory, as_json).show_list("list_issues", wanted)
+    operations.show_list("list_issues", wanted)
 
 
-@app.command("issue")
-def show_issue(context: typer.Context, issue: IssueId, directory: Directory = None, as_json: AsJson = False) -> None:
+@_command("issue")
+def show_issue(operations: Operations, issue: IssueId) -> None:
     """Show one issue and the files linked to it."""
-    _operations(context, directory, as_json).show_issue(issue)
+    operations.show_issue(issue)
 
 
-@app.command("new-issue")
+@_command("new-issue")
 def create_issue(
-    context: typer.Context,
+    operations: Operations,
     title: Annotated[str, Argument(metavar="TITLE", help="Title of the issue, on one line.")],
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
     external_ref: ExternalRef = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create an issue. `armarium registry link` links files to it."""
     fields = {"title": title, "body": body, "priority": priority, "external_ref": external_ref}
-    _operations(context, directory, as_json).change("create_issue", fields | {"labels": labels or None})
+    operations.change("create_issue", fields | {"labels": labels or None})
 
 
-@app.command("update-issue")
+@_command("update-issue")
 def update_issue(
-    context: typer.Context,
+    operations: Operations,
     issue: IssueId,
-    status: Annotated[Literal["open", "in_progress", "closed"] | None, Option(help="The new status.")] = None,
+    status: Annotated[IssueStatus | None, Option(help="The new status.")] = None,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
     labels: Labels = None,
     no_labels: Annotated[bool, Option("--no-labels", help="Remove all labels.")] = False,
     external_ref: ExternalRef = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Change the given fields of an issue. Labels replace the earlier ones."""
     if labels and no_labels:
         raise Misuse("--label does not go with --no-labels", hint="--label replaces the earlier labels")
     fields = {"title": title, "body": body, "status": status, "priority": priority, "external_ref": external_ref}
     labels = [] if no_labels else labels or None
-    _operations(context, directory, as_json).change("update_issue", fields | {"issue_id": issue, "labels": labels})
+    operations.change("update_issue", fields | {"issue_id": issue, "labels": labels})
 
 
-@app.command("link")
+@_command("link")
 def link(
-    context: typer.Context,
+    operations: Operations,
     file: File,
     issue: IssueId,
-    kind: Annotated[
-        Literal["bug_in", "task_for", "scan_finding", "mentioned_in"],
-        Option("--as", help="How the file is related to the issue."),
-    ] = "task_for",
-    directory: Directory = None,
-    as_json: AsJson = False,
+    kind: Annotated[AssocType, Option("--as", help="How the file is related to the issue.")] = "task_for",
 ) -> None:
     """Link a file to an issue."""
     wanted = {"issue_id": issue, "assoc_type": kind}
-    _operations(context, directory, as_json).change("add_file_association", wanted, file)
+    operations.change("add_file_association", wanted, file)
 
 
-@app.command("register")
+@_command("register")
 def register_file(
-    context: typer.Context,
+    operations: Operations,
     path: Annotated[str, Argument(metavar="PATH", help="Relative to DIR; the file need not exist yet.")],
     language: Annotated[
         str | None, Option(metavar="NAME", help="Language of the file. [default: detected from the name]")
@@ -261,23 +253,19 @@ def register_file(
         str | None,
         Option(metavar="JSON", help="Further metadata as a JSON object; replaces the earlier metadata."),
     ] = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Register a file, or change its record, and print its id."""
     from armarium.capabilities.registry.commands.operations import parse_metadata
 
     wanted = {"path": path, "language": language, "file_type": file_type, "metadata": parse_metadata(metadata)}
-    _operations(context, directory, as_json).change("register_file", wanted)
+    operations.change("register_file", wanted)
 
 
-@app.command("import")
+@_command("import")
 def import_report(
-    context: typer.Context,
+    operations: Operations,
     file: Annotated[Path, Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
-    form: Annotated[
-        Literal["auto", "sarif", "gitleaks", "armarium"], Option("--format", help="Format of the report.")
-    ] = "auto",
+    form: Annotated[ReportFormat, Option("--format", help="Format of the report.")] = "auto",
     source: Annotated[
         str | None, Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
     ] = None,
@@ -301,8 +289,6 @@ def import_report(
         Path | None,
         Option(metavar="FILE", help="With :new, report to compare with. [default: the previous report]"),
     ] = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Import the report of a scanner: SARIF 2.1.0, gitleaks' JSON, or Armarium's own format. It may be gzipped.
 
@@ -325,21 +311,19 @@ def import_report(
     """
     wanted = {"format": form, "scan_source": source or None, "category": category}
     wanted |= {"paths": covers or None, "map": maps or None}
-    _operations(context, directory, as_json).import_report(file, wanted, fail_on, baseline)
+    operations.import_report(file, wanted, fail_on, baseline)
 
 
-@app.command("export")
+@_command("export")
 def export_findings(
-    context: typer.Context,
+    operations: Operations,
     form: Annotated[Literal["sarif"], Option("--format", help="Format of the output.")] = "sarif",
     status: Annotated[
-        Literal["open", "fixed", "false_positive"] | None,
+        FindingStatus | None,
         Option(help="Only findings with this status. [default: open and false_positive]"),
     ] = None,
     source: Source = None,
     output: Annotated[Path | None, Option(metavar="FILE", help="File to write. [default: standard output]")] = None,
-    directory: Directory = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print findings as SARIF 2.1.0, with a run for each scanner and category. False positives are suppressed results.
 
@@ -347,4 +331,4 @@ def export_findings(
     armarium registry export > findings.sarif
     armarium registry import new.sarif --fail-on high:new --baseline findings.sarif
     """
-    _operations(context, directory, as_json).export({"status": status, "scan_source": source}, output)
+    operations.export({"status": status, "scan_source": source}, output)

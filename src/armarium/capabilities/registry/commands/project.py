@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -11,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from armarium.capabilities.registry.arguments import ImportOptions
-from armarium.capabilities.registry.errors import REGISTRY_ERRORS, NotFound, RegistryUnusable
+from armarium.capabilities.registry.errors import (
+    KNOWN_FILES,
+    KNOWN_FINDINGS,
+    KNOWN_ISSUES,
+    REGISTRY_ERRORS,
+    NotFound,
+    RegistryUnusable,
+)
 from armarium.capabilities.registry.lifespan import open_registry
 from armarium.capabilities.registry.model import FindingStatus, Imported, RegisteredFile, ScanReport
 from armarium.capabilities.registry.ownership import require_own_registry
@@ -28,14 +34,12 @@ from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 
 _CREATE_HINT = "create one: armarium registry import REPORT, armarium registry register FILE, or armarium up"
 
-_COMMANDS = {
-    "list_files": "files",
-    "register_file": "register",
-    "list_findings": "findings",
-    "list_issues": "issues",
-    "create_issue": "new-issue",
+_HINTS = {
+    KNOWN_FILES: "`armarium registry files` lists them, `armarium registry register` registers one",
+    KNOWN_FINDINGS: "`armarium registry findings` lists them",
+    KNOWN_ISSUES: "`armarium registry issues` lists them, `armarium registry new-issue` creates one",
 }
-_TOOL = re.compile(rf"\b({'|'.join(_COMMANDS)})\b")
+"""The hints of tools, with the commands that do the same."""
 
 
 class _FileArgs(Args):
@@ -124,7 +128,7 @@ class RegistryProject:
         try:
             return await self._host.call("registry", tool, values)
         except ArmariumError as error:
-            raise _with_command_names(error) from error
+            raise error.with_context(hint=_HINTS.get(error.hint or "", error.hint)) from error
 
     async def _file_id(self, file: str) -> str:
         """The id of the file with this path or id. The lookup is recorded like the calls of tools."""
@@ -162,11 +166,3 @@ def _nearest_project(directory: Path) -> Path | None:
         except OSError:
             continue
     return None
-
-
-def _with_command_names(error: ArmariumError) -> ArmariumError:
-    """The error, with commands in its hint instead of tools."""
-    if not error.hint:
-        return error
-    hint = _TOOL.sub(lambda tool: f"`armarium registry {_COMMANDS[tool[0]]}`", error.hint)
-    return error.with_context(hint=hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from armarium.capabilities.registry import model
-from armarium.capabilities.registry.errors import NotFound
+from armarium.capabilities.registry.errors import KNOWN_FILES, NotFound
 from armarium.capabilities.registry.storage.columns import (
     Row,
     file_summary,
@@ -41,7 +41,7 @@ class StoredFile(NamedTuple):
 def by_id(reader: Reader, file_id: str) -> StoredFile:
     row = reader.row("file_by_id", (file_id,))
     if row is None:
-        raise NotFound("no file has this id", hint="list_files lists them, register_file registers one")
+        raise NotFound("no file has this id", hint=KNOWN_FILES)
     return _stored(row)
 
 

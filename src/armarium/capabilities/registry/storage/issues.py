@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from armarium.capabilities.registry.errors import NotFound
+from armarium.capabilities.registry.errors import KNOWN_ISSUES, NotFound
 from armarium.capabilities.registry.model import (
     AssocType,
     FileLink,
@@ -39,7 +39,7 @@ class StoredIssue(NamedTuple):
 def by_id(reader: Reader, issue_id: str) -> StoredIssue:
     row = reader.row("issue_by_id", (issue_id,))
     if row is None:
-        raise NotFound("no issue has this id", hint="list_issues lists them, create_issue creates one")
+        raise NotFound("no issue has this id", hint=KNOWN_ISSUES)
     return StoredIssue(row[-1], issue(row))
 
 
