@@ -717,7 +717,7 @@ export interface paths {
         };
         /**
          * List your own roles
-         * @description Tell in which roles the caller may use the registry, so that a page offers only what will be permitted.
+         * @description List the roles in which the caller may use the registry, so that a page offers only permitted actions.
          */
         get: operations["list_own_roles"];
         put?: never;
@@ -2118,7 +2118,7 @@ export interface components {
             low: number;
             info: number;
         };
-        "get_file.answer.FoundInFile": {
+        "get_file.answer.Finding": {
             id: string;
             file_id: string;
             file_path: string;
@@ -2154,7 +2154,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        "get_file_timeline.answer.Happened": {
+        "get_file_timeline.answer.TimelineEvent": {
             id: string;
             type: string;
             timestamp: string;
@@ -2183,7 +2183,7 @@ export interface components {
             low: number;
             info: number;
         };
-        "list_findings.answer.FoundInFile": {
+        "list_findings.answer.Finding": {
             id: string;
             file_id: string;
             file_path: string;
@@ -2208,7 +2208,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        "search_findings.answer.FoundInFile": {
+        "search_findings.answer.Finding": {
             id: string;
             file_id: string;
             file_path: string;
@@ -2263,7 +2263,7 @@ export interface components {
              */
             rule_id?: string[];
         };
-        "get_finding.answer.FoundInFile": {
+        "get_finding.answer.Finding": {
             id: string;
             file_id: string;
             file_path: string;
@@ -2288,7 +2288,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        "get_finding.answer.Happened": {
+        "get_finding.answer.TimelineEvent": {
             id: string;
             type: string;
             timestamp: string;
@@ -4999,7 +4999,7 @@ export interface operations {
                     "application/json": {
                         file: components["schemas"]["get_file.answer.RegisteredFile"];
                         associations: components["schemas"]["get_file.answer.FileLink"][];
-                        recent_findings: components["schemas"]["get_file.answer.FoundInFile"][];
+                        recent_findings: components["schemas"]["get_file.answer.Finding"][];
                         summary: components["schemas"]["get_file.answer.FileSummary"];
                     };
                 };
@@ -5063,7 +5063,7 @@ export interface operations {
                         limit: number;
                         offset: number;
                         has_more: boolean;
-                        results: components["schemas"]["get_file_timeline.answer.Happened"][];
+                        results: components["schemas"]["get_file_timeline.answer.TimelineEvent"][];
                     };
                 };
             };
@@ -5305,7 +5305,7 @@ export interface operations {
                         limit: number;
                         offset: number;
                         has_more: boolean;
-                        results: components["schemas"]["list_findings.answer.FoundInFile"][];
+                        results: components["schemas"]["list_findings.answer.Finding"][];
                     };
                 };
             };
@@ -5377,7 +5377,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        results: components["schemas"]["search_findings.answer.FoundInFile"][];
+                        results: components["schemas"]["search_findings.answer.Finding"][];
                         next: string | null;
                     };
                 };
@@ -5559,8 +5559,8 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        finding: components["schemas"]["get_finding.answer.FoundInFile"];
-                        timeline: components["schemas"]["get_finding.answer.Happened"][];
+                        finding: components["schemas"]["get_finding.answer.Finding"];
+                        timeline: components["schemas"]["get_finding.answer.TimelineEvent"][];
                     };
                 };
             };

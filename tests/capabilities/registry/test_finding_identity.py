@@ -13,7 +13,7 @@ from armarium.capabilities.registry.arguments import ImportOptions
 from armarium.capabilities.registry.contents import MAX_FILE_BYTES
 from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import FoundInFile, ReportEntry, Scanned, ScanReport
+from armarium.capabilities.registry.model import Finding, ReportEntry, Scanned, ScanReport
 from armarium.capabilities.registry.reports.formats import read_reports
 from armarium.capabilities.registry.service import Registry
 from support.registry_calls import ACTOR, all_files, found, scanned
@@ -61,7 +61,7 @@ def stop(process):
 
 
 @pytest.fixture
-async def judged(registry: Registry, project: Path) -> list[FoundInFile]:
+async def judged(registry: Registry, project: Path) -> list[Finding]:
     """Findings of one rule in `run.py`, in the order of their lines; the first is a false positive."""
     (project / "run.py").write_text(CODE)
     await scan_lines(registry, "run.py", 5, 6, 11)
@@ -74,17 +74,17 @@ async def scan_lines(registry: Registry, path: str, *lines: int, **more: Any) ->
     return await scanned(registry, *(found(path, line=line, message="shell", **more) for line in lines))
 
 
-async def by_line(registry: Registry) -> list[FoundInFile]:
+async def by_line(registry: Registry) -> list[Finding]:
     findings = (await registry.list_findings(limit=1000))["results"]
     return sorted((each for each in findings if each["status"] != "fixed"), key=lambda each: each["line_start"] or 0)
 
 
-def ids(findings: list[FoundInFile]) -> list[str]:
+def ids(findings: list[Finding]) -> list[str]:
     return [each["id"] for each in findings]
 
 
 async def test_findings_keep_judgement_issue_and_history_when_lines_move(
-    registry: Registry, project: Path, judged: list[FoundInFile]
+    registry: Registry, project: Path, judged: list[Finding]
 ) -> None:
     issue = await registry.promote_finding(judged[1]["id"], ACTOR)
     (project / "run.py").write_text("# one\n# two\n# three\n" + CODE)
@@ -99,7 +99,7 @@ async def test_findings_keep_judgement_issue_and_history_when_lines_move(
 
 
 async def test_findings_are_recognised_after_reformatting(
-    registry: Registry, project: Path, judged: list[FoundInFile]
+    registry: Registry, project: Path, judged: list[Finding]
 ) -> None:
     (project / "run.py").write_text(REFORMATTED)
     outcome = await scan_lines(registry, "run.py", 8, 12, 23)
@@ -108,7 +108,7 @@ async def test_findings_are_recognised_after_reformatting(
 
 
 async def test_a_renamed_file_keeps_its_findings_its_id_and_its_history(
-    registry: Registry, project: Path, judged: list[FoundInFile]
+    registry: Registry, project: Path, judged: list[Finding]
 ) -> None:
     (project / "src").mkdir()
     (project / "run.py").rename(project / "src" / "runner.py")
@@ -123,7 +123,7 @@ async def test_a_renamed_file_keeps_its_findings_its_id_and_its_history(
     assert {each["file_id"] for each in after} == {judged[0]["file_id"]}
 
 
-async def test_a_copied_file_is_another_file(registry: Registry, project: Path, judged: list[FoundInFile]) -> None:
+async def test_a_copied_file_is_another_file(registry: Registry, project: Path, judged: list[Finding]) -> None:
     (project / "copy.py").write_text(CODE)
     outcome = await scan_lines(registry, "copy.py", 5, 6, 11)
     assert outcome["findings_created"] == 3
@@ -131,7 +131,7 @@ async def test_a_copied_file_is_another_file(registry: Registry, project: Path, 
 
 
 async def test_another_file_in_place_of_a_removed_one_is_no_rename(
-    registry: Registry, project: Path, judged: list[FoundInFile]
+    registry: Registry, project: Path, judged: list[Finding]
 ) -> None:
     (project / "run.py").unlink()
     (project / "other.py").write_text("".join(f"value_{n} = compute({n}, table_{n})\n" for n in range(30)))
@@ -140,7 +140,7 @@ async def test_another_file_in_place_of_a_removed_one_is_no_rename(
 
 
 async def test_a_finding_elsewhere_on_the_same_line_number_does_not_inherit_the_judgement(
-    registry: Registry, project: Path, judged: list[FoundInFile]
+    registry: Registry, project: Path, judged: list[Finding]
 ) -> None:
     (project / "run.py").write_text("import subprocess\n\n\n\nos.system(input('which program? ')) or sys.exit(1)\n")
     outcome = await scan_lines(registry, "run.py", 5)

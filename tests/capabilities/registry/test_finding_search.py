@@ -11,7 +11,7 @@ import pytest
 
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.model import FacetValue, FileFilter, FindingFilter, FindingSort, FoundInFile
+from armarium.capabilities.registry.model import FacetValue, FileFilter, Finding, FindingFilter, FindingSort
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.storage import finding_search
 from armarium.capabilities.registry.storage.database import STATEMENTS
@@ -35,7 +35,7 @@ async def filled(registry: Registry) -> Registry:
     return registry
 
 
-async def listed(registry: Registry, sort: FindingSort = "path", **wanted: Any) -> list[FoundInFile]:
+async def listed(registry: Registry, sort: FindingSort = "path", **wanted: Any) -> list[Finding]:
     return (await registry.search_findings(FindingFilter(**wanted), sort=sort))["results"]
 
 
@@ -96,7 +96,7 @@ async def test_the_worst_findings_come_first(filled: Registry) -> None:
 async def test_pages_have_every_finding_once(filled: Registry, sort: FindingSort, limit: int) -> None:
     await scanned(filled, found("src/late.py", "E501", None, severity="info"), source="late")
     everything = await listed(filled, sort)
-    pages: list[FoundInFile] = []
+    pages: list[Finding] = []
     cursor: str | None = None
     while True:
         page = await filled.search_findings(FindingFilter(), sort=sort, limit=limit, cursor=cursor)

@@ -10,7 +10,7 @@ import pytest
 from armarium.capabilities.registry.changes import judgements as judging
 from armarium.capabilities.registry.changes.judgements import FilteredFindings
 from armarium.capabilities.registry.errors import Conflict, NotFound, ValidationError
-from armarium.capabilities.registry.model import FindingFilter, FoundInFile
+from armarium.capabilities.registry.model import Finding, FindingFilter
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.storage import judgements as stored
 from support.registry_calls import ACTOR, file_at, found, scanned, summary
@@ -18,11 +18,11 @@ from support.registry_calls import ACTOR, file_at, found, scanned, summary
 LATER = "someone"
 
 
-async def listed(registry: Registry, **wanted: Any) -> list[FoundInFile]:
+async def listed(registry: Registry, **wanted: Any) -> list[Finding]:
     return (await registry.search_findings(FindingFilter(**wanted), sort="path", limit=1000))["results"]
 
 
-def statuses(findings: Sequence[FoundInFile]) -> list[str]:
+def statuses(findings: Sequence[Finding]) -> list[str]:
     return [each["status"] for each in findings]
 
 

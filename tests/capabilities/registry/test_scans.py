@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import FileFilter, FoundInFile, ReportEntry, ScanReport
+from armarium.capabilities.registry.model import FileFilter, Finding, ReportEntry, ScanReport
 from armarium.capabilities.registry.service import Registry
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned, skipped, summary
 
 
-async def findings_at(registry: Registry, path: str) -> list[FoundInFile]:
+async def findings_at(registry: Registry, path: str) -> list[Finding]:
     page = await registry.list_findings(file_id=(await file_at(registry, path))["id"])
     return sorted(page["results"], key=lambda finding: (finding["line_start"] or 0, finding["rule_id"]))
 

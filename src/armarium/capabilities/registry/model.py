@@ -100,7 +100,7 @@ class IssueLink(Association):
     file_language: str
 
 
-class FoundInFile(TypedDict):
+class Finding(TypedDict):
     """A problem that a scanner or a person found in a file."""
 
     id: str
@@ -129,11 +129,11 @@ class FileDetail(TypedDict):
 
     file: RegisteredFile
     associations: list[FileLink]
-    recent_findings: list[FoundInFile]
+    recent_findings: list[Finding]
     summary: FileSummary
 
 
-class Happened(TypedDict):
+class TimelineEvent(TypedDict):
     """An event in the timeline of a file; `source_id` is the finding, issue or file that it is about."""
 
     id: str
@@ -193,15 +193,15 @@ class Scanned(TypedDict):
 class FindingPage(TypedDict):
     """A part of a list of findings. `next` is the cursor of the following part."""
 
-    results: list[FoundInFile]
+    results: list[Finding]
     next: TextOrNull
 
 
 class FindingDetail(TypedDict):
     """A finding with its latest events, newest first."""
 
-    finding: FoundInFile
-    timeline: list[Happened]
+    finding: Finding
+    timeline: list[TimelineEvent]
 
 
 class FacetValue(TypedDict):
@@ -222,9 +222,7 @@ class LastScan(TypedDict):
     findings_reopened: int
 
 
-class FindingSummary(TypedDict):
-    """The number of selected findings, and of those by each facet. The counts of a facet ignore the filter by it."""
-
+class FindingCounts(TypedDict):
     total: int
     all: int
     """Without any filter."""
@@ -236,6 +234,11 @@ class FindingSummary(TypedDict):
     directory: list[FacetValue]
     """What is directly in the directory of `path_prefix`: directories, which end with a slash, and files. The most
     frequent ones."""
+
+
+class FindingSummary(FindingCounts):
+    """The number of selected findings, and of those by each facet. The counts of a facet ignore the filter by it."""
+
     last_scans: list[LastScan]
     read_only: bool
     """Whether the registry cannot be changed."""
@@ -374,7 +377,7 @@ class ScanReport:
     failed: bool = False
     """Whether the scanner reports that it failed. Then no finding is closed."""
     category: str = ""
-    """Tells the reports of one scanner apart, such as those for two languages: each closes only its own findings."""
+    """Distinguishes reports of one scanner, for example one per language. A report closes only findings of its own."""
     roots: tuple[str, ...] = ()
     """Directories that were the project where the scanner ran."""
     prefixes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -385,6 +388,6 @@ class ScanReport:
 class ExportedFinding:
     """A finding with what later scans recognise it by."""
 
-    finding: FoundInFile
+    finding: Finding
     category: str
     place: bytes

@@ -27,7 +27,7 @@ Declare = Callable[..., DeclaredTool[Any]]
 
 
 async def list_own_roles(access: Access, call: Call, args: NoArgs) -> model.OwnRoles:
-    """Tell in which roles the caller may use the registry, so that a page offers only what will be permitted."""
+    """List the roles in which the caller may use the registry, so that a page offers only permitted actions."""
     by = call.principal
     roles = [each for each in RegistrySettings.roles if access.admits(by, each) and (each == READ or not by.read_only)]
     return {"roles": roles}

@@ -42,7 +42,7 @@ class Registry:
         # One writer of this process at a time; SQLite waits for other processes.
         self._writers = anyio.CapacityLimiter(1)
         self._listeners: list[Callable[[], None]] = []
-        self._summaries: dict[tuple[object, ...], finding_search.Counts] = {}
+        self._summaries: dict[tuple[object, ...], model.FindingCounts] = {}
         """The counts by filter and last event, because many pages ask for the same after each change."""
 
     # Files
@@ -91,24 +91,20 @@ class Registry:
         def look(reader: Reader) -> model.FileAtPath:
             canonical = self._paths.canonical(path)
             stored = files.at(reader, canonical)
-            if stored is None:
-                empty = named(model.FileSummary, [0] * len(model.FileSummary.__annotations__))
-                return {"path": canonical, "id": None, "removed": False, "summary": empty, "associations": []}
-            links = issues.of_file(reader, stored.no)
-            removed, file_id = stored.removed_at is not None, stored.record["id"]
+            empty = named(model.FileSummary, [0] * len(model.FileSummary.__annotations__))
             return {
                 "path": canonical,
-                "id": file_id,
-                "removed": removed,
-                "summary": stored.summary,
-                "associations": links,
+                "id": stored and stored.record["id"],
+                "removed": stored is not None and stored.removed_at is not None,
+                "summary": stored.summary if stored else empty,
+                "associations": issues.of_file(reader, stored.no) if stored else [],
             }
 
         return await self._read(look)
 
     async def timeline(
         self, file_id: str, *, kind: model.EventKind | None = None, limit: int = 50, offset: int = 0
-    ) -> model.Page[model.Happened]:
+    ) -> model.Page[model.TimelineEvent]:
         required(file_id, "file_id")
         return await self._read(
             lambda reader: timeline.page(reader, files.by_id(reader, file_id).no, kind, limit, offset)
@@ -204,13 +200,13 @@ class Registry:
         scan_source: str | None = None,
         limit: int = 100,
         offset: int = 0,
-    ) -> model.Page[model.FoundInFile]:
+    ) -> model.Page[model.Finding]:
         if file_id is not None:
             required(file_id, "file_id")
         if scan_source is not None:
             required_name(scan_source, "scan_source")
 
-        def look(reader: Reader) -> model.Page[model.FoundInFile]:
+        def look(reader: Reader) -> model.Page[model.Finding]:
             file_no = None if file_id is None else files.by_id(reader, file_id).no
             wanted = {"file_no": file_no, "status": status, "severity": severity, "source": scan_source}
             return findings.page(reader, wanted, limit, offset)
@@ -236,7 +232,7 @@ class Registry:
                 if len(self._summaries) >= _MAX_SUMMARIES:
                     self._summaries.clear()
                 self._summaries[key] = counts
-            return {**counts._asdict(), "last_scans": last_scans(reader), "read_only": self.read_only}  # pyright: ignore[reportReturnType] the fields of both are the same
+            return {**counts, "last_scans": last_scans(reader), "read_only": self.read_only}
 
         return await self._read(look)
 
@@ -273,7 +269,7 @@ class Registry:
             required_name(scan_source, "scan_source")
         return await self._read(lambda reader: findings.exported(reader, status, scan_source))
 
-    async def update_finding(self, finding_id: str, status: model.FindingStatus, actor: str) -> model.FoundInFile:
+    async def update_finding(self, finding_id: str, status: model.FindingStatus, actor: str) -> model.Finding:
         required(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 

@@ -40,7 +40,9 @@ async def get_file(registry: Registry, call: Call, args: arguments.FileArgs) -> 
     return await registry.get_file(args.file_id)
 
 
-async def get_file_timeline(registry: Registry, call: Call, args: arguments.TimelineArgs) -> model.Page[model.Happened]:
+async def get_file_timeline(
+    registry: Registry, call: Call, args: arguments.TimelineArgs
+) -> model.Page[model.TimelineEvent]:
     """List the events of a file, newest first: findings created, updated and closed, issues linked, renames and other
     changes of its record. `source_id` is the finding, issue or file that the event is about. Ids of events never
     change."""
@@ -81,9 +83,7 @@ async def report_findings(registry: Registry, call: Call, args: arguments.Report
     return await registry.scan(reported_scan(args), call.principal.username, call.cancellation.checkpoint)
 
 
-async def list_findings(
-    registry: Registry, call: Call, args: arguments.ListFindingsArgs
-) -> model.Page[model.FoundInFile]:
+async def list_findings(registry: Registry, call: Call, args: arguments.ListFindingsArgs) -> model.Page[model.Finding]:
     """List findings by page, those that changed last first. Pass their ids to update_finding and promote_finding."""
     return await registry.list_findings(
         file_id=args.file_id,
@@ -95,7 +95,7 @@ async def list_findings(
     )
 
 
-async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> model.FoundInFile:
+async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> model.Finding:
     """Set the status of a finding: false_positive (later scans do not change it), fixed, or open."""
     return await registry.update_finding(args.finding_id, args.status, call.principal.username)
 
@@ -178,8 +178,8 @@ TOOLS = (
 """The tools offered over MCP: the six of the contract first, then those that add findings and issues."""
 
 ROUTE_TOOLS = route_tools.declared(_tool)
-"""Available as routes only. No model should have to repeat a report that a scanner wrote, or pay for the descriptions
-of what a page needs."""
+"""Available as routes only: a model would have to repeat a scanner's report in full, and would read descriptions of
+what only pages use."""
 
 
 ROLES_TOOL: DeclaredTool[Access] = _tool(route_tools.list_own_roles, "List own roles", "", "", **_READS)

@@ -2,7 +2,7 @@
 
 import type { components } from "../../api.d.ts";
 
-export type Finding = components["schemas"]["search_findings.answer.FoundInFile"];
+export type Finding = components["schemas"]["search_findings.answer.Finding"];
 export type FindingFilter = components["schemas"]["judge_findings.arguments.FindingFilterArgs"];
 export type FindingStatus = Finding["status"];
 export type Scanned = components["schemas"]["import_report_file.answer.Scanned"];

@@ -76,8 +76,7 @@ def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: model.Ass
     try:
         issue_no, issue = issues.by_id(writer, issue_id)
     except NotFound as error:
-        hint = "create_issue creates one, list_issues lists them"
-        raise ValidationError(error.message, hint=hint) from error
+        raise ValidationError(error.message, hint=error.hint) from error
     _link(writer, file.no, issue_no, issue, assoc_type, actor)
 
 
@@ -94,7 +93,7 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
     return {"issue": issue, "created": True}
 
 
-def set_finding_status(writer: Writer, finding_id: str, status: model.FindingStatus, actor: str) -> model.FoundInFile:
+def set_finding_status(writer: Writer, finding_id: str, status: model.FindingStatus, actor: str) -> model.Finding:
     no, file_no, finding = findings.by_id(writer, finding_id)
     change: dict[str, object] = {}
     if finding["status"] != status:
@@ -141,7 +140,7 @@ def _record_link(
     files.touch(writer, [file_no])
 
 
-def _described(finding: model.FoundInFile, wanted: IssueChange) -> IssueChange:
+def _described(finding: model.Finding, wanted: IssueChange) -> IssueChange:
     """The change with defaults from the finding for the fields that are not given."""
     line = "" if finding["line_start"] is None else f":{finding['line_start']}"
     message, source, rule = finding["message"], finding["scan_source"], finding["rule_id"]
@@ -182,5 +181,5 @@ def _changed(issue: model.IssueAnswer, wanted: IssueChange, now: str) -> model.I
     return changed
 
 
-def _event_data(finding: model.FoundInFile) -> dict[str, object]:
+def _event_data(finding: model.Finding) -> dict[str, object]:
     return {name: finding[name] for name in ("scan_source", "rule_id", "severity", "status")}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from armarium.capabilities.registry.changes.ids import Ids
-from armarium.capabilities.registry.errors import Conflict, NotFound
+from armarium.capabilities.registry.errors import KNOWN_FINDINGS, Conflict, NotFound
 from armarium.capabilities.registry.model import FindingFilter, FindingStatus, Judged, Undone
 from armarium.capabilities.registry.storage import files, findings, judgements, timeline
 from armarium.capabilities.registry.storage.columns import to_json
 from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.finding_search import conditions
-from armarium.capabilities.registry.storage.judgements import ChangedFinding, JudgedFinding, Judgement
+from armarium.capabilities.registry.storage.judgements import JudgedFinding, Judgement
 from armarium.capabilities.registry.storage.timeline import EventType, NewEvent
 
 _BATCH = 1000
@@ -86,7 +86,7 @@ def _with_ids(writer: Writer, finding_ids: Sequence[str]) -> list[JudgedFinding]
     given = {"ids": to_json([*wanted])}
     found = judgements.selected(writer, "n.id IN (SELECT value FROM json_each(:ids))", given)
     if len(found) < len(wanted):
-        raise NotFound("no finding has one of these ids; nothing was changed", hint="list_findings lists them")
+        raise NotFound("no finding has one of these ids; nothing was changed", hint=KNOWN_FINDINGS)
     return found
 
 
@@ -107,7 +107,7 @@ def _changes(finding: JudgedFinding, status: FindingStatus) -> dict[str, Any]:
     return changes
 
 
-def _before(finding: ChangedFinding) -> tuple[FindingStatus, bool]:
+def _before(finding: JudgedFinding) -> tuple[FindingStatus, bool]:
     """The former status, and whether a scan set it."""
     changes = finding.event["changes"]
     status: FindingStatus = changes["status"]["old_value"] if "status" in changes else finding.status
@@ -120,9 +120,7 @@ def _reversed(changes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _event(
-    finding: JudgedFinding | ChangedFinding, status: FindingStatus, changes: dict[str, Any], about: dict[str, Any]
-) -> NewEvent:
+def _event(finding: JudgedFinding, status: FindingStatus, changes: dict[str, Any], about: dict[str, Any]) -> NewEvent:
     kind: EventType = "finding_closed" if status == "fixed" else "finding_updated"
     described = {"scan_source": finding.source, "rule_id": finding.rule_id, "severity": finding.severity}
     return NewEvent(finding.file_no, kind, finding.id, described | {"status": status, "changes": changes, **about})

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
-from armarium.capabilities.registry.model import ExportedFinding, FoundInFile, Severity
+from armarium.capabilities.registry.model import ExportedFinding, Finding, Severity
 from armarium.capabilities.registry.reports.sarif_identity import FINGERPRINT, PLACE
 from armarium.foundation.schema import Json
 
@@ -31,7 +31,7 @@ def _run_of(exported: ExportedFinding) -> tuple[str, str]:
     return exported.finding["scan_source"], exported.category
 
 
-def _position(finding: FoundInFile) -> tuple[str, int, str, str]:
+def _position(finding: Finding) -> tuple[str, int, str, str]:
     return finding["file_path"], finding["line_start"] or 0, finding["rule_id"], finding["id"]
 
 
@@ -74,7 +74,7 @@ def _result(exported: ExportedFinding, rules: Mapping[str, int]) -> Json:
     return result
 
 
-def _location(finding: FoundInFile) -> Json:
+def _location(finding: Finding) -> Json:
     location: Json = {"artifactLocation": {"uri": quote(finding["file_path"]), "uriBaseId": "%SRCROOT%"}}
     if finding["line_start"] is None:
         return location

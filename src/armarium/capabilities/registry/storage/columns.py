@@ -31,7 +31,7 @@ _COUNTS = "total_findings, open_findings, open_critical, open_high, open_medium,
 
 _COLUMNS = {
     "{file}": f"{_columns(model.RegisteredFile, 'files')}, {_COUNTS}, no, removed_at",
-    "{finding}": f"{_columns(model.FoundInFile, 'n', **_FINDING)}, n.no, n.file_no",
+    "{finding}": f"{_columns(model.Finding, 'n', **_FINDING)}, n.no, n.file_no",
     "{issue}": f"{_columns(model.IssueAnswer, 'i')}, i.no",
     "{file_link}": _columns(model.FileLink, "a", **_LINK, issue_title="i.title", issue_status="i.status"),
     "{issue_link}": _columns(model.IssueLink, "a", **_LINK, file_path="f.path", file_language="f.language"),
@@ -62,8 +62,8 @@ def listed_file(row: Row) -> model.ListedFile:
     return {**registered_file(row), "summary": file_summary(row), "associations_count": row[14]}
 
 
-def finding(row: Row) -> model.FoundInFile:
-    return {**named(model.FoundInFile, row[:-2]), "metadata": _from_json(row[-3])}
+def finding(row: Row) -> model.Finding:
+    return {**named(model.Finding, row[:-2]), "metadata": _from_json(row[-3])}
 
 
 def issue(row: Row) -> model.IssueAnswer:

@@ -105,20 +105,9 @@ def conditions(reader: Reader, wanted: model.FindingFilter) -> tuple[str, dict[s
     return " AND ".join(parts) or "TRUE", values
 
 
-class Counts(NamedTuple):
-    """The counts of a summary."""
-
-    total: int
-    all: int
-    severity: list[model.FacetValue]
-    status: list[model.FacetValue]
-    scan_source: list[model.FacetValue]
-    rule_id: list[model.FacetValue]
-    directory: list[model.FacetValue]
-
-
-def counts(reader: Reader, wanted: model.FindingFilter) -> Counts:
-    """Count the selected findings by facet. Each facet ignores the filter by itself, so that others can be chosen."""
+def counts(reader: Reader, wanted: model.FindingFilter) -> model.FindingCounts:
+    """Count the selected findings by facet. The counts of a facet ignore the filter by that facet, so that a page can
+    offer its other values."""
     everything = replace(wanted, status=(), severity=(), scan_source=(), rule_id=())
     where, values = conditions(reader, everything)
     groups = reader.rows("count_findings_by_facets", values, tables=_tables(wanted), where=where)
@@ -134,15 +123,15 @@ def counts(reader: Reader, wanted: model.FindingFilter) -> Counts:
     status, severity, source, rule = by_facet
     unfiltered = everything == model.FindingFilter()
     in_registry = sum(row[-1] for row in groups) if unfiltered else reader.rows("count_findings", where="TRUE")[0][0]
-    return Counts(
-        total,
-        in_registry,
-        [{"value": each, "count": severity[each]} for each in model.SEVERITIES],
-        [{"value": each, "count": status[each]} for each in get_args(model.FindingStatus)],
-        _most_frequent(source, wanted.scan_source),
-        _most_frequent(rule, wanted.rule_id),
-        _by_directory(reader, wanted),
-    )
+    return {
+        "total": total,
+        "all": in_registry,
+        "severity": [{"value": each, "count": severity[each]} for each in model.SEVERITIES],
+        "status": [{"value": each, "count": status[each]} for each in get_args(model.FindingStatus)],
+        "scan_source": _most_frequent(source, wanted.scan_source),
+        "rule_id": _most_frequent(rule, wanted.rule_id),
+        "directory": _by_directory(reader, wanted),
+    }
 
 
 def _most_frequent(found: Counter[str], chosen: Sequence[str]) -> list[model.FacetValue]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from armarium.capabilities.registry.errors import NotFound
-from armarium.capabilities.registry.model import ExportedFinding, FindingStatus, FoundInFile, Page, Severity
+from armarium.capabilities.registry.errors import KNOWN_FINDINGS, NotFound
+from armarium.capabilities.registry.model import ExportedFinding, Finding, FindingStatus, Page, Severity
 from armarium.capabilities.registry.storage.columns import finding, page_of
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
@@ -18,7 +18,7 @@ class StoredFinding(NamedTuple):
 
     no: int
     file_no: int
-    finding: FoundInFile
+    finding: Finding
 
 
 class KnownFinding(NamedTuple):
@@ -55,15 +55,15 @@ class OpenFinding(NamedTuple):
 def by_id(reader: Reader, finding_id: str) -> StoredFinding:
     row = reader.row("finding_by_id", (finding_id,))
     if row is None:
-        raise NotFound("no finding has this id", hint="list_findings lists them")
+        raise NotFound("no finding has this id", hint=KNOWN_FINDINGS)
     return StoredFinding(row[-2], row[-1], finding(row))
 
 
-def recent(reader: Reader, file_no: int, limit: int) -> list[FoundInFile]:
+def recent(reader: Reader, file_no: int, limit: int) -> list[Finding]:
     return [finding(row) for row in reader.rows("recent_findings", (file_no, limit))]
 
 
-def page(reader: Reader, wanted: Mapping[str, object], limit: int, offset: int) -> Page[FoundInFile]:
+def page(reader: Reader, wanted: Mapping[str, object], limit: int, offset: int) -> Page[Finding]:
     """A page of the findings with these values in columns, those that changed last first. None means any."""
     values = {column: value for column, value in wanted.items() if value is not None}
     where = " AND ".join(f"n.{column} = :{column}" for column in values) or "TRUE"

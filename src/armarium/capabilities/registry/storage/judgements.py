@@ -18,7 +18,7 @@ _MAX_JUDGED = 100_000
 
 
 class JudgedFinding(NamedTuple):
-    """The part of a finding that its judgement needs."""
+    """The part of a finding that its judgement needs, and, if that is undone, the event of the judgement."""
 
     no: int
     id: str
@@ -28,20 +28,8 @@ class JudgedFinding(NamedTuple):
     severity: Severity
     status: FindingStatus
     suppressed: int
-
-
-class ChangedFinding(NamedTuple):
-    """A finding that a judgement changed, as it is now, and the event of the change."""
-
-    no: int
-    id: str
-    file_no: int
-    source: str
-    rule_id: str
-    severity: Severity
-    status: FindingStatus
     updated_at: str
-    event: dict[str, Any]
+    event: dict[str, Any] = {}  # noqa: RUF012 never changed
 
 
 class Judgement(NamedTuple):
@@ -60,7 +48,7 @@ def selected(reader: Reader, where: str, values: dict[str, Any]) -> list[JudgedF
     rows = reader.rows("findings_to_judge", values | {"limit": _MAX_JUDGED + 1}, where=where)
     if len(rows) > _MAX_JUDGED:
         raise ValidationError(f"these are more than {_MAX_JUDGED:,} findings", hint="narrow the filter")
-    return [JudgedFinding._make(row) for row in rows]
+    return [JudgedFinding(*row) for row in rows]
 
 
 def insert(writer: Writer, judgement: Judgement) -> None:
@@ -74,9 +62,10 @@ def by_id(reader: Reader, judgement_id: str) -> Judgement:
     return Judgement._make(row)
 
 
-def changed_by(reader: Reader, judgement: Judgement) -> list[ChangedFinding]:
+def changed_by(reader: Reader, judgement: Judgement) -> list[JudgedFinding]:
+    """The findings that a judgement changed, as they are now."""
     rows = reader.rows("judged_findings", (judgement.first_event, judgement.last_event))
-    return [ChangedFinding._make((*row[:-1], orjson.loads(row[-1]))) for row in rows]
+    return [JudgedFinding(*row[:-1], orjson.loads(row[-1])) for row in rows]
 
 
 def restore(writer: Writer, findings: Iterable[tuple[FindingStatus, bool, int]]) -> None:

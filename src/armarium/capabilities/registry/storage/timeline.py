@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from armarium.capabilities.registry.model import EventKind, Happened, Page
+from armarium.capabilities.registry.model import EventKind, Page, TimelineEvent
 from armarium.capabilities.registry.storage.columns import Row, page_of, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
@@ -42,7 +42,7 @@ def append(writer: Writer, events: Iterable[NewEvent]) -> None:
     writer.many("put_event", rows)
 
 
-def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[Happened]:
+def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[TimelineEvent]:
     """A page of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
@@ -50,7 +50,7 @@ def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offse
     return page_of([_event(row) for row in rows], total, limit, offset)
 
 
-def of_finding(reader: Reader, file_no: int, finding_id: str, limit: int) -> list[Happened]:
+def of_finding(reader: Reader, file_no: int, finding_id: str, limit: int) -> list[TimelineEvent]:
     """The latest events of a finding, newest first."""
     return [_event(row) for row in reader.rows("events_of_finding", (file_no, finding_id, limit))]
 
@@ -61,6 +61,6 @@ def last(reader: Reader) -> tuple[int, str]:
     return (0, "") if row is None else (row[0], row[1])
 
 
-def _event(row: Row) -> Happened:
+def _event(row: Row) -> TimelineEvent:
     seq, type_, at, source_id, data = row
     return {"id": f"event-{seq}", "type": type_, "timestamp": at, "source_id": source_id, "data": orjson.loads(data)}

@@ -194,7 +194,7 @@ FROM (SELECT n.file_no AS no, count(*) AS found FROM {tables} WHERE {where} GROU
 JOIN files f ON f.no = of_file.no GROUP BY entry ORDER BY found DESC, entry LIMIT :limit;
 
 -- name: findings_to_judge
-SELECT n.no, n.id, n.file_no, n.source, n.rule_id, n.severity, n.status, n.suppressed
+SELECT n.no, n.id, n.file_no, n.source, n.rule_id, n.severity, n.status, n.suppressed, n.updated_at
 FROM findings n JOIN files f ON f.no = n.file_no WHERE {where} ORDER BY n.no LIMIT :limit;
 
 -- name: last_event
@@ -211,7 +211,7 @@ UPDATE judgements SET undone_at = ? WHERE id = ?;
 
 -- name: judged_findings
 -- The findings that a judgement changed, with what they were and what they are.
-SELECT n.no, n.id, n.file_no, n.source, n.rule_id, n.severity, n.status, n.updated_at, e.data
+SELECT n.no, n.id, n.file_no, n.source, n.rule_id, n.severity, n.status, n.suppressed, n.updated_at, e.data
 FROM events e CROSS JOIN findings n ON n.id = e.source_id WHERE e.seq BETWEEN ? AND ? ORDER BY e.seq;
 
 -- name: restore_finding
