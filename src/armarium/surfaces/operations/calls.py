@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,9 +16,9 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Args, Call, local_tool
+from armarium.foundation.tools import Args, Call, declare_tool
 
 AUDIT: Final = "audit"
 """The capability of this tool in logs and in the audit log itself."""
@@ -117,16 +116,15 @@ class OwnCallsTools:
         )
 
 
-def own_calls_routes(file: Path, administrators: Collection[str]) -> list[Route]:
-    """The routes to the calls in this audit log."""
-    service = OwnCallsTools(file, frozenset(administrators))
-    own: dict[str, Any] = {"read_only": True, "idempotent": True, "for_every_caller": True}
-    listing = local_tool("list_calls", service.list_calls, title="Own calls", **own)
-    counts = local_tool("count_calls", service.count_calls, title="Own calls by facet", **own)
-    return [
-        Route("GET", f"/{AUDIT}", listing, "List your own calls", at_root=True),
-        Route("GET", f"/{AUDIT}/facets", counts, "Count your own calls by facet", at_root=True),
-    ]
+_TRAITS: Final[dict[str, Any]] = {"read_only": True, "idempotent": True, "for_every_caller": True}
+CALL_TOOLS: Final = (
+    declare_tool("list_calls", OwnCallsTools.list_calls, title="Own calls", **_TRAITS),
+    declare_tool("count_calls", OwnCallsTools.count_calls, title="Own calls by facet", **_TRAITS),
+)
+CALL_ROUTES: Final = (
+    declare_route("GET", f"/{AUDIT}", "list_calls", "List your own calls", at_root=True),
+    declare_route("GET", f"/{AUDIT}/facets", "count_calls", "Count your own calls by facet", at_root=True),
+)
 
 
 def _shown(number: int, record: CallRecord) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from armarium.foundation.errors import InvalidArgument, NotPermitted
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.schema import Json
 from armarium.foundation.security.access import Access
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
+from armarium.foundation.tools import Args, Call, ToolSpec, declare_tool
 from armarium.surfaces.console.threads.store import SavedMessage, Status, Thread, ThreadStore
 
 _EARLIER: Final = 20
@@ -226,36 +226,28 @@ class Threads:
         )
 
 
-def thread_tools(threads: Threads) -> list[ToolSpec]:
-    """The tools, run by this service."""
-    own: dict[str, Any] = {"for_every_caller": True, "subject": ("", "thread_id")}
-    reads: dict[str, Any] = own | {"read_only": True, "idempotent": True}
-    private: dict[str, Any] = {"content_fields": frozenset({"title"})}
-    return [
-        local_tool("list_threads", threads.list_threads, title="List threads", **reads),
-        local_tool("create_thread", threads.create, title="Begin a thread", **own, **private),
-        local_tool("show_thread", threads.show, title="Show a thread", **reads),
-        local_tool("change_thread", threads.change, title="Change a thread", idempotent=True, **own, **private),
-        local_tool("delete_thread", threads.delete, title="Delete a thread", idempotent=True, **own),
-        local_tool("list_messages", threads.list_messages, title="List messages", **reads),
-        local_tool(
-            "ask_in_thread", threads.ask, title="Ask in a thread", content_fields=frozenset({"question"}), **own
-        ),
-    ]
-
-
-def thread_routes(tools: Sequence[ToolSpec]) -> list[Route]:
-    tool = {each.name: each for each in tools}
-    one = "/threads/{thread_id}"
-    return [
-        Route("GET", "/threads", tool["list_threads"], "List your threads", at_root=True),
-        Route("POST", "/threads", tool["create_thread"], "Begin a thread", success=201, at_root=True),
-        Route("GET", one, tool["show_thread"], "Show a thread", at_root=True),
-        Route("PATCH", one, tool["change_thread"], "Rename a thread, or change its selection", at_root=True),
-        Route("DELETE", one, tool["delete_thread"], "Delete a thread", success=204, at_root=True),
-        Route("GET", f"{one}/messages", tool["list_messages"], "List questions and answers", at_root=True),
-        Route("POST", f"{one}/messages", tool["ask_in_thread"], "Ask", success=201, at_root=True, streams=True),
-    ]
+_OWN: Final[dict[str, Any]] = {"for_every_caller": True, "subject": ("", "thread_id")}
+_READS: Final = _OWN | {"read_only": True, "idempotent": True}
+_PRIVATE: Final = _OWN | {"content_fields": frozenset({"title", "question"})}
+TOOLS: Final = (
+    declare_tool("list_threads", Threads.list_threads, title="List threads", **_READS),
+    declare_tool("create_thread", Threads.create, title="Begin a thread", **_PRIVATE),
+    declare_tool("show_thread", Threads.show, title="Show a thread", **_READS),
+    declare_tool("change_thread", Threads.change, title="Change a thread", idempotent=True, **_PRIVATE),
+    declare_tool("delete_thread", Threads.delete, title="Delete a thread", idempotent=True, **_OWN),
+    declare_tool("list_messages", Threads.list_messages, title="List messages", **_READS),
+    declare_tool("ask_in_thread", Threads.ask, title="Ask in a thread", **_PRIVATE),
+)
+_THREAD: Final = "/threads/{thread_id}"
+ROUTES: Final = (
+    declare_route("GET", "/threads", "list_threads", "List your threads", at_root=True),
+    declare_route("POST", "/threads", "create_thread", "Begin a thread", success=201, at_root=True),
+    declare_route("GET", _THREAD, "show_thread", "Show a thread", at_root=True),
+    declare_route("PATCH", _THREAD, "change_thread", "Rename a thread, or change its selection", at_root=True),
+    declare_route("DELETE", _THREAD, "delete_thread", "Delete a thread", success=204, at_root=True),
+    declare_route("GET", f"{_THREAD}/messages", "list_messages", "List questions and answers", at_root=True),
+    declare_route("POST", f"{_THREAD}/messages", "ask_in_thread", "Ask", success=201, at_root=True, streams=True),
+)
 
 
 def _described(thread: Thread) -> ThreadDescription:
