@@ -102,14 +102,9 @@ class OwnCallsTools:
 
     def _wanted(self, call: Call, args: CallFilterArgs) -> AuditFilter:
         of_everybody = call.principal.is_owner or not self.administrators.isdisjoint(call.principal.groups)
+        conditions = args.model_dump(include=CallFilterArgs.model_fields.keys() - {"since", "until"})
         return AuditFilter(
-            tool=args.tool or None,
-            capability=args.capability or None,
-            surface=args.surface or None,
-            principal=args.principal or None,
-            root=args.root or None,
-            path_prefix=args.path_prefix,
-            status=args.status or None,
+            **{name: value for name, value in conditions.items() if value != ()},
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
             apikey_hash=None if of_everybody else call.principal.apikey_hash,
