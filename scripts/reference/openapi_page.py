@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from armarium.assembly import MANIFESTS
-from armarium.capabilities.sandbox.raw_tools import declared_raw_files
-from armarium.capabilities.store.tools import declared_raw_files as store_raw_files
+from armarium.capabilities.sandbox import route_tools as sandbox
+from armarium.capabilities.store import route_tools as store
 from armarium.foundation.routes import Route
 from armarium.foundation.settings.model import ConsoleSettings
 from armarium.surfaces.console.app import Console
@@ -34,7 +34,8 @@ def openapi_page() -> str:
         *((console.name, route) for route in console.routes),
         *((FILES, route) for route in FileTools((), ()).routes),
     ]
-    raw = [each for each in (declared_raw_files(), store_raw_files()) if each is not None]
+    offered = [each.raw_files(tool.spec for tool in each.ROUTE_TOOLS) for each in (sandbox, store)]
+    raw = [each for each in offered if each is not None]
     return json.dumps(openapi_document(routes, {**console.operations, **operations_of(raw)}), indent=1) + "\n"
 
 

@@ -64,8 +64,9 @@ class Manifest:
     """Declares everything that a capability has. The assembly needs nothing else to serve it.
 
     A module with a manifest imports nothing at its top that takes time to load: commands read all manifests, and most
-    commands need neither a server nor its settings. Its functions import what they need. Settings, checks
-    and tools are not declared: every capability has them in its modules `settings`, `checks` and `tools`.
+    commands need neither a server nor its settings. Its functions import what they need. Settings, checks,
+    tools and routes are not declared: every capability has them in its modules `settings`, `checks`, `tools` and
+    `route_tools`.
     """
 
     name: str
@@ -112,10 +113,10 @@ class Manifest:
 
     def declared_routes(self) -> Sequence[Route]:
         """The routes as they are declared, whatever is switched on, for the description of the JSON API."""
-        # Capabilities with many routes have a module of them.
-        has_module = find_spec(f"armarium.capabilities.{self.name}.routes") is not None
-        declared: Callable[[], Sequence[Route]] = self._module("routes" if has_module else "tools").declared_routes
-        return declared()
+        from armarium.foundation.routes import bind_routes
+
+        declared = self._module("route_tools")
+        return bind_routes(declared.ROUTES, [*self.declared_tools(), *(tool.spec for tool in declared.ROUTE_TOOLS)])
 
     def _module(self, part: str) -> Any:
         return import_module(f"armarium.capabilities.{self.name}.{part}")

@@ -13,15 +13,15 @@ import anyio.lowlevel
 from armarium.capabilities.gateway.config.files import ServerSpec, parse_entries, resolve_entries
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS, SYNTHESIZED
 from armarium.capabilities.gateway.errors import GatewayError, UpstreamTimeout
+from armarium.capabilities.gateway.route_tools import SESSION_TOOLS, SessionTools
 from armarium.capabilities.gateway.selections.service import Selections
 from armarium.capabilities.gateway.selections.store import SelectionStore
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.service import Gateway
-from armarium.capabilities.gateway.session_tools import SessionTools
 from armarium.capabilities.gateway.settings import GatewayLimits
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.capabilities.gateway.tools import SESSION_TOOLS, bind_rag_tools
+from armarium.capabilities.gateway.tools import bind_rag_tools
 from armarium.capabilities.gateway.upstreams.scrubber import Scrubber
 from armarium.capabilities.gateway.upstreams.types import UpstreamHealth, UpstreamTool
 from armarium.foundation.audit import AuditLog

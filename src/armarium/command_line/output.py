@@ -14,6 +14,8 @@ from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.security.network import EXCLUDED, permits
 
 if TYPE_CHECKING:
+    import typer
+
     from armarium.foundation.tools import ErrorStyle
 
 OK = 0
@@ -52,6 +54,12 @@ def say(text: str = "") -> None:
 def show(text: str) -> None:
     """Print data, the result of the command, on standard output."""
     print(text, flush=True)
+
+
+def show_help(context: typer.Context) -> None:
+    """Show the help of a group of commands, if none of them was named."""
+    if context.invoked_subcommand is None:
+        show(context.get_help())
 
 
 def show_json(value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,6 +101,30 @@ class Route:
         if not self.takes_body or argument in self.query:
             return "query"
         return "body" if (self.whole_body or self.raw_body) in (None, argument) else "query"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredRoute:
+    """A route that is declared once, at module level, and bound to the tool of this name when the tool can run."""
+
+    method: Method
+    path: str
+    tool: str
+    summary: str
+    traits: Mapping[str, Any]
+
+
+def declare_route(method: Method, path: str, tool: str, summary: str, **traits: Any) -> DeclaredRoute:
+    """Declare a route to the tool of this name. The traits are the other fields of `Route`."""
+    return DeclaredRoute(method, path, tool, summary, traits)
+
+
+def bind_routes(routes: Iterable[DeclaredRoute], tools: Iterable[ToolSpec], **traits: Any) -> list[Route]:
+    """These routes to these tools. `traits` hold for all of them, instead of their own."""
+    by_name = {tool.name: tool for tool in tools}
+    return [
+        Route(each.method, each.path, by_name[each.tool], each.summary, **{**each.traits, **traits}) for each in routes
+    ]
 
 
 @dataclass(frozen=True, slots=True)

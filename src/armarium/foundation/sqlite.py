@@ -11,6 +11,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Literal
 
+from armarium.foundation.errors import ArmariumError
+from armarium.foundation.files.state_files import make_private_directory
+
 Mode = Literal["rw", "rwc", "ro", "immutable"]
 Identity = tuple[int, int]
 
@@ -107,6 +110,22 @@ def connect(
 def create_file(file: Path) -> None:
     """Create an empty file for this user alone, if there is none. SQLite gives its log the same permissions."""
     file.touch(mode=0o600)
+
+
+def connect_private(file: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a file for this user alone, in a directory for this user alone. Both are created if there is none."""
+    make_private_directory(file.parent)
+    create_file(file)
+    return connect(file, busy_timeout_s=busy_timeout_s)
+
+
+@contextmanager
+def unavailable(error: type[ArmariumError], message: str, *, hint: str) -> Generator[None]:
+    """Raise this error if the block cannot read or write its file."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as failure:
+        raise error(message, hint=hint, private={"reason": str(failure)}) from failure
 
 
 def use_write_ahead_log(connection: sqlite3.Connection, *, synchronous: Literal["NORMAL", "FULL"]) -> None:

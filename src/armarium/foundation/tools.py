@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
@@ -160,6 +161,16 @@ def as_json_text(result: Json) -> list[str]:
         # Servers may send integers of any size. Unpaired surrogates are an error here, too.
         text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return [text.encode().decode()]
+
+
+def no_text(result: Json) -> list[str]:
+    """For results that no model reads."""
+    return []
+
+
+def unbounded(arguments: Mapping[str, Any]) -> float:
+    """The deadline of a transfer, which takes as long as its client. The surface notices a client that stops."""
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

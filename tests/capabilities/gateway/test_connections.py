@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.gateway.contract import DISCOVER, RAW_RESULTS
-from armarium.capabilities.gateway.session_tools import SessionTools
+from armarium.capabilities.gateway.route_tools import SessionTools
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
 from armarium.foundation.security.identity import Principal
 from support.gateway_server import GatewayServer, rag_entry, started

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import schemathesis
@@ -13,10 +12,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from schemathesis import GenerationMode
 
-from armarium.capabilities.gateway.admin.service import Administration, administration_routes
 from armarium.capabilities.gateway.config.entries import DataSource, ServerEntry
-from armarium.capabilities.gateway.tools import ASK, DOWNLOAD, SESSION_TOOLS, TOOLS, download_route, gateway_routes
-from armarium.surfaces.operations.calls import AUDIT, own_calls_routes
+from armarium.capabilities.gateway.manifest import MANIFEST
+from armarium.surfaces.operations.app import declared_routes
+from armarium.surfaces.operations.calls import AUDIT
 from armarium.surfaces.web.openapi import openapi_document
 from support.gateway_server import HOSTILE, GatewayServer, headers_of, rag_entry, started
 from support.tried_routes import operations_of, try_operation
@@ -42,14 +41,9 @@ NOT_OURS = frozenset({502, 503, 504})
 
 def description() -> Json:
     """The API of a server with only the gateway, without anything behind it."""
-    tools = [tool.spec for tool in (*TOOLS, ASK, *SESSION_TOOLS)]
-    routes = [
-        *gateway_routes(tools),
-        download_route(DOWNLOAD.spec, lambda name, token: None),
-        *administration_routes(cast(Administration, None), admin_group="admin"),
-    ]
-    calls = own_calls_routes(Path("unused"), ())
-    return openapi_document([*(("gateway", route) for route in routes), *((AUDIT, route) for route in calls)])
+    routes = [("gateway", route) for route in MANIFEST.declared_routes()]
+    routes += [(AUDIT, route) for route in dict(declared_routes())[AUDIT]]
+    return openapi_document(routes)
 
 
 def tempting() -> Json:

@@ -13,7 +13,7 @@ import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
-from armarium.capabilities.registry.tools import declared_routes
+from armarium.capabilities.registry.manifest import MANIFEST
 from armarium.surfaces.web.openapi import openapi_document
 from support.registry_calls import ServedProject
 from support.scanner_reports import bandit_report, faulty_project, ruff_report, sarif_result, sarif_run
@@ -30,7 +30,7 @@ def http(served: ServedProject) -> Generator[httpx.Client]:
 
 def description() -> dict[str, Any]:
     """The registry's API without one behind it. The server under test wants no key."""
-    document = openapi_document([("registry", route) for route in declared_routes()])
+    document = openapi_document([("registry", route) for route in MANIFEST.declared_routes()])
     del document["security"], document["components"]["securitySchemes"]
     return document
 

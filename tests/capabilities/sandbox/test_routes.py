@@ -13,8 +13,7 @@ import pytest
 import schemathesis
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from armarium.capabilities.sandbox.routes import sandbox_routes
-from armarium.capabilities.sandbox.tools import TOOLS
+from armarium.capabilities.sandbox.manifest import MANIFEST
 from armarium.surfaces.web.openapi import openapi_document
 from support.files_server import KEYS, ServedFiles, code_of, served_files
 from support.trees import empty
@@ -54,8 +53,7 @@ def sha256(text: str) -> str:
 
 
 def test_every_tool_has_a_route() -> None:
-    tools = [tool.spec for tool in TOOLS]
-    routes = sandbox_routes(tools)
+    tools, routes = MANIFEST.declared_tools(), MANIFEST.declared_routes()
     assert {route.tool.name for route in routes} == {tool.name for tool in tools}
     OpenAPIV31SpecValidator(openapi_document([("sandbox", route) for route in routes])).validate()
 
@@ -195,7 +193,7 @@ async def test_every_route_is_audited_as_its_tool(served: ServedFiles, api: http
     await eventually(recorded, what="the record of the call")
 
 
-DESCRIBED = openapi_document([("sandbox", route) for route in sandbox_routes([tool.spec for tool in TOOLS])])
+DESCRIBED = openapi_document([("sandbox", route) for route in MANIFEST.declared_routes()])
 
 
 @pytest.mark.parametrize("mode", MODES)

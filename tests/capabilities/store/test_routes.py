@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 
 from armarium.capabilities.store import errors
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.tools import TOOLS, raw_files, store_routes, tools_for_routes
+from armarium.capabilities.store.route_tools import raw_files, routes_to, tools_for_routes
+from armarium.capabilities.store.tools import TOOLS
 from armarium.foundation.events import Events
 from armarium.foundation.security.access import Access
 from armarium.foundation.security.identity import Authenticator, Principal, key_hash
@@ -58,7 +59,7 @@ async def served(database: StoreDatabase, request: pytest.FixtureRequest) -> Asy
         max_body_bytes=100_000,
         metrics=metrics,
     )
-    api = JsonApi([("store", store_routes(tools))], dispatcher, gate, Events())
+    api = JsonApi([("store", routes_to(tools))], dispatcher, gate, Events())
     app = Starlette(routes=[*api.routes])
     headers = {"authorization": f"Bearer {key}"}
     transport = httpx.ASGITransport(app)
@@ -72,7 +73,7 @@ async def test_every_tool_has_a_route(database: StoreDatabase, tenant: str) -> N
     further = {tool.name for tool in tools_for_routes(store, Access("store"), tools)}
     # These three are routes of tools that can do more.
     extended = {"file_stat": "file_stat_indexed", "file_read": "file_read_version", "file_list": "file_list_page"}
-    over_http = {route.tool.name for route in store_routes([*tools, *tools_for_routes(store, Access("store"), tools)])}
+    over_http = {route.tool.name for route in routes_to([*tools, *tools_for_routes(store, Access("store"), tools)])}
     assert {extended.get(tool.name, tool.name) for tool in tools} <= over_http
     assert over_http == {extended.get(tool.name, tool.name) for tool in tools} | further - {"file_send"}
 
@@ -81,7 +82,7 @@ async def test_a_tool_that_is_not_offered_has_no_route(database: StoreDatabase, 
     store = Files(database, tenant).store
     tools = [tool for tool in bind_tools(TOOLS, store) if tool.name != "file_read"]
     tools += tools_for_routes(store, Access("store"), tools)
-    routes = {(route.method, route.path) for route in store_routes(tools)}
+    routes = {(route.method, route.path) for route in routes_to(tools)}
     assert ("GET", "/{project}/file") not in routes
     assert ("GET", "/{project}/files") in routes
     assert raw_files(tools) is None

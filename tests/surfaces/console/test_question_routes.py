@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
 from armarium.capabilities.corpus.manifest import MANIFEST
-from armarium.capabilities.corpus.routes import API_TOOLS, corpus_routes
-from armarium.capabilities.gateway.tools import ASK
-from armarium.foundation.routes import Route
-from armarium.surfaces.console.threads.store import ThreadStore
-from armarium.surfaces.console.threads.tools import Threads, thread_routes, thread_tools
+from armarium.capabilities.gateway.route_tools import ASK
+from armarium.foundation.routes import Route, bind_routes
+from armarium.surfaces.console.threads.tools import ROUTES, TOOLS
 from armarium.surfaces.web.openapi import openapi_document
 from support.corpus_calls import write_lighthouse
 from support.server import ServerProcess, installed_command, write_config
@@ -28,9 +25,8 @@ Json = dict[str, Any]
 
 def description() -> Json:
     """The routes without a server behind them. The server under test wants no key."""
-    own = [*MANIFEST.declared_tools(), *(tool.spec for tool in API_TOOLS)]
-    routes = [("corpus", route) for route in corpus_routes(own)]
-    routes += [("console", route) for route in thread_routes(thread_tools(Threads(ThreadStore(Path("unused")), [])))]
+    routes = [("corpus", route) for route in MANIFEST.declared_routes()]
+    routes += [("console", route) for route in bind_routes(ROUTES, [tool.spec for tool in TOOLS])]
     routes += [("gateway", Route("POST", "/rag/ask", ASK.spec, "Ask sources", at_root=True, streams=True))]
     document = openapi_document(routes)
     del document["security"], document["components"]["securitySchemes"]

@@ -14,7 +14,7 @@ import pytest
 
 from armarium.foundation.security.identity import Principal, key_hash
 from armarium.surfaces.console.threads import store as thread_store
-from armarium.surfaces.console.threads.store import Thread, ThreadsFull, ThreadStore, ThreadsUnavailable
+from armarium.surfaces.console.threads.store import ThreadDescription, ThreadsFull, ThreadStore, ThreadsUnavailable
 from emulators import MistralEmulator, Stalled
 from support.api_server import STREAM, ApiServer, api_server, events_of, streamed, until_indexed
 from support.corpus_calls import write_lighthouse
@@ -171,15 +171,19 @@ async def test_an_answer_in_a_thread_is_streamed_and_a_cancelled_one_stays_witho
     assert (messages[1]["question"], messages[1]["status"]) == ("And the lamp?", "unanswered")
 
 
+def thread_of(thread_id: str) -> ThreadDescription:
+    return {"id": thread_id, "title": "t", "selection": {}, "created_at": "2026", "changed_at": "2026"}
+
+
 async def test_messages_come_page_by_page_newest_first(tmp_path: Path) -> None:
     store = ThreadStore(tmp_path)
-    thread = Thread("a" * 16, "t", {}, "2026", "2026")
+    thread = thread_of("a" * 16)
     await store.add(ANN, thread)
     for number in range(5):
         await store.begin_message(ANN, thread, f"question {number}", {}, 20)
-    _, newest = await store.messages(ANN, thread.id, None, 2)
-    _, before = await store.messages(ANN, thread.id, newest[0].id, 9)
-    assert [each.question for each in (*before, *newest)] == [f"question {number}" for number in range(5)]
+    _, newest = await store.messages(ANN, thread["id"], None, 2)
+    _, before = await store.messages(ANN, thread["id"], newest[0]["id"], 9)
+    assert [each["question"] for each in (*before, *newest)] == [f"question {number}" for number in range(5)]
     _, earlier = await store.begin_message(ANN, thread, "last", {}, 2)
     assert earlier == ["question 3", "question 4"]
 
@@ -188,7 +192,7 @@ async def test_threads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(thread_store, "MAX_THREADS", 2)
     monkeypatch.setattr(thread_store, "MAX_MESSAGES", 2)
     store = ThreadStore(tmp_path)
-    threads = [Thread(str(number) * 16, "t", {}, "2026", "2026") for number in range(3)]
+    threads = [thread_of(str(number) * 16) for number in range(3)]
     for thread in threads[:2]:
         await store.add(ANN, thread)
         await store.begin_message(ANN, thread, "?", {}, 1)
@@ -209,7 +213,7 @@ async def test_threads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 async def test_a_damaged_file_is_an_error_of_its_owner_alone(tmp_path: Path) -> None:
     store = ThreadStore(tmp_path)
-    await store.add(ANN, Thread("a" * 16, "t", {}, "2026", "2026"))
+    await store.add(ANN, thread_of("a" * 16))
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"not a database at all" * 1000)
     with pytest.raises(ThreadsUnavailable) as failure:

@@ -36,4 +36,4 @@ async def test_every_route_of_a_server_is_described(tmp_path: Path, dsn: str) ->
             for route in capability.routes
         }
     assert len(offered) > 40
-    assert offered - described == set(), "add them to `declared_routes` of the capability, and run `make docs`"
+    assert offered - described == set(), "add them to `ROUTES` of the capability, and run `make docs`"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, NotRequired
+from typing import Any, Final
 
 import anyio
-from typing_extensions import TypedDict
 
 from armarium.capabilities.corpus.events import (
     DocumentChanged,
@@ -19,7 +16,7 @@ from armarium.capabilities.corpus.events import (
     IndexingFailed,
     IndexProgress,
 )
-from armarium.capabilities.corpus.ingest.rates import Clock, Rate
+from armarium.capabilities.corpus.ingest.rates import ProgressReporter
 from armarium.capabilities.corpus.query.troubles import hint_for
 from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.events import Events, PublicEvent
@@ -29,74 +26,6 @@ INTERVAL_S: Final = 0.5
 _MOST_FILES: Final = 20
 """In one event. Clients read the state after an event that left files out."""
 _CAPABILITY: Final = "corpus"
-
-
-class Part(TypedDict):
-    """How far one index is."""
-
-    done: int
-    total: NotRequired[int]
-    """Missing until it is known."""
-    per_second: float
-    seconds_left: NotRequired[int]
-
-
-class ProgressReport(TypedDict):
-    """The progress of indexing, with lexical search and vectors apart."""
-
-    job_id: str
-    running: bool
-    phase: str
-    """`scan`, `embed` or `idle`."""
-    lexical: Part
-    """Files that can be found by their words. Counts this job."""
-    vectors: Part
-    """Chunks that can be found by meaning. Counts the whole index."""
-    scanned: int
-    indexed: int
-    skipped: int
-    deleted: int
-    errors: int
-
-
-class ProgressReporter:
-    """Turns the counters into reports with rates."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._files, self._chunks = Rate(clock), Rate(clock)
-
-    def record(self, now: IndexProgress) -> None:
-        """Measure the rates. Call it for every event."""
-        self._files.record(_files_done(now))
-        self._chunks.record(now.embedded_ok)
-
-    def report(self, now: IndexProgress) -> ProgressReport:
-        return {
-            "job_id": now.job_id,
-            "running": now.running,
-            "phase": now.phase,
-            "lexical": _part(self._files, _files_done(now), now.files_known, running=now.running),
-            "vectors": _part(self._chunks, now.embedded_ok, now.chunks_total, running=now.running),
-            "scanned": now.scanned,
-            "indexed": now.indexed,
-            "skipped": now.skipped,
-            "deleted": now.deleted,
-            "errors": now.errors,
-        }
-
-
-def _files_done(now: IndexProgress) -> int:
-    return now.indexed + now.skipped + now.errors
-
-
-def _part(rate: Rate, done: int, total: int | None, *, running: bool) -> Part:
-    per_second = rate.per_second if running else 0.0
-    part: Part = {"done": done, "per_second": round(per_second, 1)}
-    if total is not None:
-        part["total"] = max(total, done)
-        if per_second > 0:
-            part["seconds_left"] = math.ceil((part["total"] - done) / per_second)
-    return part
 
 
 class _Unpublished:

@@ -28,14 +28,16 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the corpus for the duration of the block. It answers immediately and indexes in the background."""
-    from armarium.capabilities.corpus.announcements import ProgressReporter, announce
+    from armarium.capabilities.corpus.announcements import announce
+    from armarium.capabilities.corpus.ingest.rates import ProgressReporter
     from armarium.capabilities.corpus.knowledge import CorpusKnowledge
     from armarium.capabilities.corpus.lifespan import open_service
-    from armarium.capabilities.corpus.routes import API_TOOLS, CorpusApi, corpus_routes
+    from armarium.capabilities.corpus.route_tools import ROUTE_TOOLS, ROUTES, CorpusApi
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
     from armarium.capability import Capability
     from armarium.foundation.files.path_rules import CREDENTIAL_FILES, added_patterns
+    from armarium.foundation.routes import bind_routes
     from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools
 
@@ -51,7 +53,8 @@ async def open_capability(settings: CorpusSettings, facilities: Facilities) -> A
     async with announce(facilities.events, reporter), service as corpus:
         unregister = facilities.sources.register(CorpusSource(corpus, name, access))
         tools = bind_corpus_tools(corpus, access)
-        routes = corpus_routes([*tools, *bind_tools(API_TOOLS, CorpusApi(corpus, name, reporter), access)])
+        api = CorpusApi(corpus, name, reporter)
+        routes = bind_routes(ROUTES, [*tools, *bind_tools(ROUTE_TOOLS, api, access)])
         knowledge = CorpusKnowledge(corpus, name)
         try:
             yield Capability("corpus", tools, _INSTRUCTIONS, routes, access=access, knowledge=knowledge)

@@ -67,17 +67,6 @@ class SelectArgs(Selection):
     """The session. Default: all sessions that have no selection of their own."""
 
 
-class ResourcesArgs(SessionArgs):
-    types: tuple[str, ...] = ()
-    """Only sources of these types."""
-    tags: tuple[str, ...] = ()
-    """Only sources with one of these tags."""
-    search: str = ""
-    """Only sources whose id, name or type contains this text."""
-    page: int = Field(default=1, ge=1)
-    page_size: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
-
-
 class SecretArgs(Args):
     """Arguments that every tool accepts. `username` is ignored; secrets go to one server only."""
 
@@ -96,10 +85,17 @@ class DiscoveryFilters(Args):
     """Which resources to list, and which page of them."""
 
     types: tuple[str, ...] = ()
+    """Only sources of these types."""
     tags: tuple[str, ...] = ()
+    """Only sources with one of these tags."""
     search: str = ""
-    page: int = 1
-    page_size: int = DEFAULT_PAGE_SIZE
+    """Only sources whose id, name or type contains this text."""
+    page: int = Field(default=1, ge=1)
+    page_size: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
+
+
+class ResourcesArgs(DiscoveryFilters, SessionArgs):
+    pass
 
 
 class DiscoverArgs(SecretArgs):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import anyio
 
-from armarium.capabilities.gateway.admin.service import Administration, administration_routes
+from armarium.capabilities.gateway.admin.service import ADMIN_ROUTES, ADMIN_TOOLS, Administration
 from armarium.capabilities.gateway.config.files import ServerSpec, has_config_folder
 from armarium.capabilities.gateway.downloads.links import DownloadLinks
 from armarium.capabilities.gateway.downloads.service import Downloads
@@ -17,13 +17,20 @@ from armarium.capabilities.gateway.errors import ServerConfigInvalid, TooManyCal
 from armarium.capabilities.gateway.metrics import GatewayMetrics
 from armarium.capabilities.gateway.query.rank_fusion import RerankPolicy
 from armarium.capabilities.gateway.query.synthesis import AnswerWriter
+from armarium.capabilities.gateway.route_tools import (
+    DOWNLOAD,
+    DOWNLOAD_ROUTE,
+    RAG_ROUTES,
+    SESSION_TOOLS,
+    SessionTools,
+    bind_ask_tool,
+)
 from armarium.capabilities.gateway.selections.service import Selections
 from armarium.capabilities.gateway.selections.store import SelectionStore
 from armarium.capabilities.gateway.servers.builtin import BuiltInServer
 from armarium.capabilities.gateway.servers.live_servers import LiveServers
 from armarium.capabilities.gateway.servers.proxy import Arguments, ProxyToolProvider
 from armarium.capabilities.gateway.service import Gateway
-from armarium.capabilities.gateway.session_tools import SessionTools
 from armarium.capabilities.gateway.settings import (
     AnswerSettings,
     GatewaySettings,
@@ -33,20 +40,14 @@ from armarium.capabilities.gateway.settings import (
 )
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens
 from armarium.capabilities.gateway.tokens.lent_tokens import LentTokens
-from armarium.capabilities.gateway.tools import (
-    DOWNLOAD,
-    SESSION_TOOLS,
-    bind_ask_tool,
-    bind_rag_tools,
-    download_route,
-    gateway_routes,
-)
+from armarium.capabilities.gateway.tools import bind_rag_tools
 from armarium.capabilities.gateway.upstreams.types import UpstreamLimits, UpstreamTool
 from armarium.capabilities.gateway.upstreams.upstream import UpstreamListeners
 from armarium.capabilities.gateway.upstreams.upstream_set import UpstreamSet
 from armarium.capability import Capability, Facilities
 from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import ConfigError
+from armarium.foundation.routes import bind_routes
 from armarium.foundation.security.access import ADMINISTER, Access, is_member
 from armarium.foundation.tools import Call, bind_tools
 
@@ -135,17 +136,14 @@ async def open_gateway(settings: GatewaySettings, facilities: Facilities) -> Asy
             tasks.start_soon(servers.watch)
         tools = bind_rag_tools(gateway, rate_limit, access)
         administration = Administration(servers, settings.admin_commands, limits)
-        session_tools = SessionTools(gateway, lambda principal: is_member(principal, frozenset({settings.admin_group})))
+        admin_group = frozenset({settings.admin_group})
+        session_tools = SessionTools(gateway, lambda principal: is_member(principal, admin_group))
+        own = [*bind_tools(SESSION_TOOLS, session_tools, access), bind_ask_tool(gateway, rate_limit, access)]
+        admin_tools = bind_tools(ADMIN_TOOLS, administration, access)
         routes = [
-            *gateway_routes(
-                [
-                    *tools,
-                    bind_ask_tool(gateway, rate_limit, access),
-                    *bind_tools(SESSION_TOOLS, session_tools, access),
-                ]
-            ),
-            download_route(DOWNLOAD.bind(downloads, access), downloads.principal_of),
-            *administration_routes(administration, access, admin_group=settings.admin_group),
+            *bind_routes(RAG_ROUTES, [*tools, *own]),
+            *bind_routes([DOWNLOAD_ROUTE], [DOWNLOAD.bind(downloads, access)], identify=downloads.principal_of),
+            *bind_routes(ADMIN_ROUTES, admin_tools, groups=admin_group),
         ]
         try:
             yield Capability("gateway", tools, _INSTRUCTIONS, routes, tool_provider, access)

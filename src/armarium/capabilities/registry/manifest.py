@@ -34,10 +34,12 @@ async def open_capability(section: RegistrySettings, facilities: Facilities) -> 
     from armarium.capabilities.registry.events.publisher import publish_changes
     from armarium.capabilities.registry.knowledge import RegistryKnowledge
     from armarium.capabilities.registry.lifespan import open_registry
+    from armarium.capabilities.registry.route_tools import REGISTRY_TOOLS, ROLES_TOOL, ROUTES
     from armarium.capabilities.registry.settings import project_directory
-    from armarium.capabilities.registry.tools import ROLES_TOOL, ROUTE_TOOLS, TOOLS, registry_routes
+    from armarium.capabilities.registry.tools import TOOLS
     from armarium.capability import Capability
     from armarium.foundation.files.ignore import lines_hiding
+    from armarium.foundation.routes import bind_routes
     from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools
 
@@ -49,8 +51,8 @@ async def open_capability(section: RegistrySettings, facilities: Facilities) -> 
         publish_changes(registry, facilities.events),
     ):
         tools = bind_tools(TOOLS, registry, access)
-        behind_routes = [*bind_tools(ROUTE_TOOLS, registry, access), ROLES_TOOL.bind(access, access)]
-        routes = registry_routes([*tools, *behind_routes])
+        behind_routes = [*bind_tools(REGISTRY_TOOLS, registry, access), ROLES_TOOL.bind(access, access)]
+        routes = bind_routes(ROUTES, [*tools, *behind_routes])
         knowledge = RegistryKnowledge(registry)
         yield Capability("registry", tools, _INSTRUCTIONS, routes, access=access, knowledge=knowledge)
 

@@ -1,12 +1,12 @@
-"""The tools that only routes name: what a page shows and changes, and no model needs."""
+"""The registry's routes, and the tools that only they offer: what a page shows and changes, and no model needs."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Final
 
 from anyio import to_thread
 
@@ -16,14 +16,13 @@ from armarium.capabilities.registry.errors import ValidationError
 from armarium.capabilities.registry.reports.formats import read_reports, reports_in
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import JUDGE, REPORT, RegistrySettings
+from armarium.capabilities.registry.tools import READS, declare
+from armarium.foundation.routes import declare_route
 from armarium.foundation.security.access import READ, Access
 from armarium.foundation.tools import Call, DeclaredTool, NoArgs
 
 _MAX_UPLOADED_BYTES = 64 * 1024 * 1024
 """Of a report, after decompression. It is parsed at once, in memory that all callers share."""
-
-Declare = Callable[..., DeclaredTool[Any]]
-"""Declares a tool with the name of its function."""
 
 
 async def list_own_roles(access: Access, call: Call, args: NoArgs) -> model.OwnRoles:
@@ -126,35 +125,76 @@ def _filter(args: arguments.FindingFilterArgs) -> model.FindingFilter:
     )
 
 
-def declared(declare: Declare) -> tuple[DeclaredTool[Registry], ...]:
-    """All of these tools."""
-    reads = {"read_only": True, "idempotent": True}
-    of_finding, of_issue, of_file = ("scan_source", "finding_id"), ("", "issue_id"), ("file_id", "path")
-    return (
-        declare(find_file, "Find a file", *of_file, **reads),
-        declare(search_findings, "Search findings", "scan_source", "path_prefix", **reads),
-        declare(summarise_findings, "Count findings", "scan_source", "path_prefix", **reads),
-        declare(get_finding, "Get a finding", *of_finding, **reads),
-        declare(judge_findings, "Judge findings", "", "", idempotent=True, role=JUDGE),
-        declare(undo_judgement, "Undo a judgement", "", "judgement_id", role=JUDGE),
-        declare(remove_file_association, "Unlink a file", "file_id", "association_id", role=JUDGE),
-        declare(search_issues, "Search issues", "", "", **reads),
-        declare(get_issue_timeline, "Get an issue's timeline", *of_issue, **reads),
-        declare(comment_issue, "Comment on an issue", *of_issue, role=JUDGE, content_fields=frozenset({"text"})),
-        declare(
-            import_scan_results,
-            "Import a scanner's report",
-            "scan_source",
-            "",
-            content_fields=frozenset({"report"}),
-            role=REPORT,
-        ),
-        declare(
-            import_report_file,
-            "Import a scanner's report as a file",
-            "scan_source",
-            "",
-            content_fields=frozenset({"content"}),
-            role=REPORT,
-        ),
-    )
+_OF_FINDING, _OF_ISSUE, _OF_FILE = ("scan_source", "finding_id"), ("", "issue_id"), ("file_id", "path")
+
+ROLES_TOOL: Final[DeclaredTool[Access]] = declare(list_own_roles, "List own roles", "", "", **READS)
+REGISTRY_TOOLS: Final = (
+    declare(find_file, "Find a file", *_OF_FILE, **READS),
+    declare(search_findings, "Search findings", "scan_source", "path_prefix", **READS),
+    declare(summarise_findings, "Count findings", "scan_source", "path_prefix", **READS),
+    declare(get_finding, "Get a finding", *_OF_FINDING, **READS),
+    declare(judge_findings, "Judge findings", "", "", idempotent=True, role=JUDGE),
+    declare(undo_judgement, "Undo a judgement", "", "judgement_id", role=JUDGE),
+    declare(remove_file_association, "Unlink a file", "file_id", "association_id", role=JUDGE),
+    declare(search_issues, "Search issues", "", "", **READS),
+    declare(get_issue_timeline, "Get an issue's timeline", *_OF_ISSUE, **READS),
+    declare(comment_issue, "Comment on an issue", *_OF_ISSUE, role=JUDGE, content_fields=frozenset({"text"})),
+    declare(
+        import_scan_results,
+        "Import a scanner's report",
+        "scan_source",
+        "",
+        content_fields=frozenset({"report"}),
+        role=REPORT,
+    ),
+    declare(
+        import_report_file,
+        "Import a scanner's report as a file",
+        "scan_source",
+        "",
+        content_fields=frozenset({"content"}),
+        role=REPORT,
+    ),
+)
+ROUTE_TOOLS: Final = (*REGISTRY_TOOLS, ROLES_TOOL)
+"""No model should have to repeat a report that a scanner wrote, or pay for the descriptions of what a page needs. The
+last one is bound to the access rule, the others to the registry."""
+
+ROUTES: Final = (
+    declare_route("GET", "/files", "list_files", "List files"),
+    declare_route("POST", "/files", "register_file", "Register a file"),
+    declare_route("GET", "/files/{file_id}", "get_file", "Get a file"),
+    declare_route("GET", "/files/{file_id}/timeline", "get_file_timeline", "Get a file's timeline"),
+    declare_route("POST", "/files/{file_id}/associations", "add_file_association", "Link a file to an issue"),
+    declare_route(
+        "DELETE",
+        "/files/{file_id}/associations/{association_id}",
+        "remove_file_association",
+        "Remove the link of a file to an issue",
+    ),
+    declare_route("GET", "/file", "find_file", "Find the file at a path"),
+    declare_route("GET", "/findings", "list_findings", "List findings"),
+    declare_route("GET", "/findings/search", "search_findings", "Search findings by any filter"),
+    declare_route("POST", "/findings/judge", "judge_findings", "Judge findings, or all that match"),
+    declare_route("POST", "/findings/undo", "undo_judgement", "Undo a judgement"),
+    declare_route("GET", "/findings/{finding_id}", "get_finding", "Get a finding"),
+    declare_route("PATCH", "/findings/{finding_id}", "update_finding", "Set a finding's status"),
+    declare_route("POST", "/findings/{finding_id}/issue", "promote_finding", "Create an issue from a finding"),
+    declare_route("GET", "/roles", "list_own_roles", "List your own roles"),
+    declare_route("GET", "/summary", "summarise_findings", "Count findings by facet"),
+    declare_route(
+        "POST", "/scan-results", "import_scan_results", "Import a report: SARIF, gitleaks or ours", whole_body="report"
+    ),
+    declare_route(
+        "POST", "/import", "import_report_file", "Import the file of a report, plain or gzipped", raw_body="content"
+    ),
+    declare_route("GET", "/issues", "list_issues", "List issues"),
+    declare_route("GET", "/issues/search", "search_issues", "Search issues"),
+    declare_route("POST", "/issues", "create_issue", "Create an issue", success=201),
+    declare_route("GET", "/issues/{issue_id}", "get_issue", "Get an issue"),
+    declare_route("PATCH", "/issues/{issue_id}", "update_issue", "Update an issue"),
+    declare_route("GET", "/issues/{issue_id}/files", "get_issue_files", "List an issue's files"),
+    declare_route("GET", "/issues/{issue_id}/timeline", "get_issue_timeline", "Get an issue's timeline"),
+    declare_route("POST", "/issues/{issue_id}/comments", "comment_issue", "Comment on an issue", success=201),
+)
+"""The JSON API: a method and path for every tool."""

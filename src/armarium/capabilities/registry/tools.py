@@ -1,23 +1,21 @@
-"""The registry's tools and routes. The docstrings of the tools are what a model reads."""
+"""The registry's tools. Their docstrings are what a model reads."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 import orjson
 
-from armarium.capabilities.registry import arguments, model, route_tools
+from armarium.capabilities.registry import arguments, model
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 from armarium.capabilities.registry.model import FileFilter
 from armarium.capabilities.registry.reports.formats import reported_scan
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import JUDGE, REPORT
-from armarium.foundation.routes import Route
 from armarium.foundation.schema import Json
-from armarium.foundation.security.access import Access
-from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, declare_tool
+from armarium.foundation.tools import Call, DeclaredTool, declare_tool
 
 ServiceT = TypeVar("ServiceT")
 
@@ -138,30 +136,30 @@ def _array(answer: Json) -> list[str]:
     return [orjson.dumps(answer["result"]).decode()]
 
 
-def _tool(
+def declare(
     function: Callable[[ServiceT, Call, Any], Awaitable[Any]], title: str, *subject: str, **traits: Any
 ) -> DeclaredTool[ServiceT]:
     """A tool with the name of its function. `subject` names the two arguments that tell what a call is about."""
     return declare_tool(function.__name__, function, title=title, subject=subject, errors=REGISTRY_ERRORS, **traits)
 
 
-_READS = {"read_only": True, "idempotent": True}
+READS = {"read_only": True, "idempotent": True}
 _REPORTS, _JUDGES = {"role": REPORT}, {"role": JUDGE}
 _BODY = {"content_fields": frozenset({"body"})}
 
 TOOLS = (
-    _tool(list_files, "List files", "", "path_prefix", **_READS),
-    _tool(get_file, "Get a file", "file_id", "path", **_READS),
-    _tool(get_file_timeline, "Get a file's timeline", "file_id", "path", **_READS),
-    _tool(get_issue_files, "List an issue's files", "file_id", "issue_id", text=_array, **_READS),
-    _tool(add_file_association, "Link a file to an issue", "file_id", "issue_id", idempotent=True, **_REPORTS),
-    _tool(register_file, "Register a file", "file_id", "path", idempotent=True, **_REPORTS),
-    _tool(
+    declare(list_files, "List files", "", "path_prefix", **READS),
+    declare(get_file, "Get a file", "file_id", "path", **READS),
+    declare(get_file_timeline, "Get a file's timeline", "file_id", "path", **READS),
+    declare(get_issue_files, "List an issue's files", "file_id", "issue_id", text=_array, **READS),
+    declare(add_file_association, "Link a file to an issue", "file_id", "issue_id", idempotent=True, **_REPORTS),
+    declare(register_file, "Register a file", "file_id", "path", idempotent=True, **_REPORTS),
+    declare(
         report_findings, "Report findings", "scan_source", "file_id", content_fields=frozenset({"findings"}), **_REPORTS
     ),
-    _tool(list_findings, "List findings", "scan_source", "file_id", **_READS),
-    _tool(update_finding, "Set a finding's status", "scan_source", "finding_id", idempotent=True, **_JUDGES),
-    _tool(
+    declare(list_findings, "List findings", "scan_source", "file_id", **READS),
+    declare(update_finding, "Set a finding's status", "scan_source", "finding_id", idempotent=True, **_JUDGES),
+    declare(
         promote_finding,
         "Create an issue from a finding",
         "scan_source",
@@ -170,61 +168,9 @@ TOOLS = (
         **_BODY,
         **_JUDGES,
     ),
-    _tool(create_issue, "Create an issue", "", "", **_BODY, **_JUDGES),
-    _tool(get_issue, "Get an issue", "", "issue_id", **_READS),
-    _tool(list_issues, "List issues", "", "", **_READS),
-    _tool(update_issue, "Update an issue", "", "issue_id", idempotent=True, **_BODY, **_JUDGES),
+    declare(create_issue, "Create an issue", "", "", **_BODY, **_JUDGES),
+    declare(get_issue, "Get an issue", "", "issue_id", **READS),
+    declare(list_issues, "List issues", "", "", **READS),
+    declare(update_issue, "Update an issue", "", "issue_id", idempotent=True, **_BODY, **_JUDGES),
 )
 """The tools offered over MCP: the six of the contract first, then those that add findings and issues."""
-
-ROUTE_TOOLS = route_tools.declared(_tool)
-"""Available as routes only: a model would have to repeat a scanner's report in full, and would read descriptions of
-what only pages use."""
-
-
-ROLES_TOOL: DeclaredTool[Access] = _tool(route_tools.list_own_roles, "List own roles", "", "", **_READS)
-"""Available as a route only. It is bound to the access rule."""
-
-
-def registry_routes(tools: Iterable[ToolSpec]) -> list[Route]:
-    """The JSON API: a method and path for every tool, `ROUTE_TOOLS` and `ROLES_TOOL` included."""
-    tool = {each.name: each for each in tools}
-    import_tool, upload_tool = tool["import_scan_results"], tool["import_report_file"]
-    return [
-        Route("GET", "/files", tool["list_files"], "List files"),
-        Route("POST", "/files", tool["register_file"], "Register a file"),
-        Route("GET", "/files/{file_id}", tool["get_file"], "Get a file"),
-        Route("GET", "/files/{file_id}/timeline", tool["get_file_timeline"], "Get a file's timeline"),
-        Route("POST", "/files/{file_id}/associations", tool["add_file_association"], "Link a file to an issue"),
-        Route(
-            "DELETE",
-            "/files/{file_id}/associations/{association_id}",
-            tool["remove_file_association"],
-            "Remove the link of a file to an issue",
-        ),
-        Route("GET", "/file", tool["find_file"], "Find the file at a path"),
-        Route("GET", "/findings", tool["list_findings"], "List findings"),
-        Route("GET", "/findings/search", tool["search_findings"], "Search findings by any filter"),
-        Route("POST", "/findings/judge", tool["judge_findings"], "Judge findings, or all that match"),
-        Route("POST", "/findings/undo", tool["undo_judgement"], "Undo a judgement"),
-        Route("GET", "/findings/{finding_id}", tool["get_finding"], "Get a finding"),
-        Route("PATCH", "/findings/{finding_id}", tool["update_finding"], "Set a finding's status"),
-        Route("POST", "/findings/{finding_id}/issue", tool["promote_finding"], "Create an issue from a finding"),
-        Route("GET", "/roles", tool["list_own_roles"], "List your own roles"),
-        Route("GET", "/summary", tool["summarise_findings"], "Count findings by facet"),
-        Route("POST", "/scan-results", import_tool, "Import a report: SARIF, gitleaks or ours", whole_body="report"),
-        Route("POST", "/import", upload_tool, "Import the file of a report, plain or gzipped", raw_body="content"),
-        Route("GET", "/issues", tool["list_issues"], "List issues"),
-        Route("GET", "/issues/search", tool["search_issues"], "Search issues"),
-        Route("POST", "/issues", tool["create_issue"], "Create an issue", success=201),
-        Route("GET", "/issues/{issue_id}", tool["get_issue"], "Get an issue"),
-        Route("PATCH", "/issues/{issue_id}", tool["update_issue"], "Update an issue"),
-        Route("GET", "/issues/{issue_id}/files", tool["get_issue_files"], "List an issue's files"),
-        Route("GET", "/issues/{issue_id}/timeline", tool["get_issue_timeline"], "Get an issue's timeline"),
-        Route("POST", "/issues/{issue_id}/comments", tool["comment_issue"], "Comment on an issue", success=201),
-    ]
-
-
-def declared_routes() -> list[Route]:
-    """All routes, without a service behind them."""
-    return registry_routes(tool.spec for tool in (*TOOLS, *ROUTE_TOOLS, ROLES_TOOL))

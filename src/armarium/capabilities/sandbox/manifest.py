@@ -26,16 +26,17 @@ async def open_capability(section: SandboxSettings, facilities: Facilities) -> A
     """Open the sandbox for the duration of the block."""
     from armarium.capabilities.sandbox.knowledge import SandboxKnowledge
     from armarium.capabilities.sandbox.lifespan import open_sandbox
-    from armarium.capabilities.sandbox.raw_tools import raw_files
-    from armarium.capabilities.sandbox.routes import sandbox_routes
+    from armarium.capabilities.sandbox.route_tools import ROUTE_TOOLS, ROUTES, raw_files
     from armarium.capabilities.sandbox.tools import bound_tools
     from armarium.capability import Capability
+    from armarium.foundation.routes import bind_routes
     from armarium.foundation.security.access import Access
+    from armarium.foundation.tools import bind_tools
 
     async with open_sandbox(section, facilities) as sandbox:
         access = Access("sandbox", section.rule, sandbox.require_resources)
         tools = bound_tools(sandbox, access)
-        routes, raw = sandbox_routes(tools), raw_files(sandbox, access)
+        routes, raw = bind_routes(ROUTES, tools), raw_files(bind_tools(ROUTE_TOOLS, sandbox, access))
         knowledge = SandboxKnowledge(sandbox)
         yield Capability("sandbox", tools, _INSTRUCTIONS, routes, access=access, raw_files=raw, knowledge=knowledge)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from armarium.capabilities.store.arguments import AtPath
-from armarium.capabilities.store.browser import StoreBrowser
+from armarium.capabilities.store.route_tools import StoreBrowser
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.validation import checked_inner_path, checked_project
 from armarium.foundation.known_files import LocatedFile

@@ -30,8 +30,9 @@ async def open_capability(section: StoreSettings, facilities: Facilities) -> Asy
     """Open the store for the duration of the block, and register it as a search source."""
     from armarium.capabilities.store.knowledge import StoreKnowledge
     from armarium.capabilities.store.lifespan import Heartbeat, open_store
+    from armarium.capabilities.store.route_tools import raw_files, routes_to, tools_for_routes
     from armarium.capabilities.store.source import StoreSource
-    from armarium.capabilities.store.tools import TOOLS, raw_files, store_routes, tools_for_routes
+    from armarium.capabilities.store.tools import TOOLS
     from armarium.capability import Capability
     from armarium.foundation.tools import bind_tools
 
@@ -47,7 +48,7 @@ async def open_capability(section: StoreSettings, facilities: Facilities) -> Asy
                 "store",
                 tools,
                 _INSTRUCTIONS,
-                store_routes([*tools, *further]),
+                routes_to([*tools, *further]),
                 access=access,
                 is_ready=lambda: heartbeat.is_up,
                 raw_files=raw_files(further),

@@ -1,10 +1,10 @@
-"""Extractive answers: selects the sentences of chunks that match a question best."""
+"""Quotes of chunks: the sentences that match a question best, and the excerpts that fit into a prompt."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from armarium.retrieval.search.terms import language_of, stop_words_for
@@ -63,6 +63,17 @@ def best_sentences(
         if sum(1 for other, _ in chosen if other == place) < _SENTENCES_PER_CHUNK:
             chosen.append((place, sentence))
     return sorted(chosen, key=lambda each: each[0])
+
+
+def excerpts_within(max_chars: int, texts: Iterable[str]) -> list[str]:
+    """The first of these texts that fit together, each followed by an empty line; at least the beginning of one."""
+    excerpts: list[str] = []
+    for text in texts:
+        if len(text) > max_chars and excerpts:
+            break
+        excerpts.append(text[:max_chars])
+        max_chars -= len(text) + len("\n\n")
+    return excerpts
 
 
 def _sentences(chunk: Quotable, clean: Callable[[str], str]) -> list[str]:

@@ -9,21 +9,20 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from armarium.command_line.options import AsJson, ConfigFile, settings_file
-from armarium.command_line.output import Misuse, say, show, show_json
+from armarium.command_line.output import Misuse, say, show, show_help, show_json
 from armarium.surfaces.cli.trust import require_trusted_settings
 
 if TYPE_CHECKING:
+    from armarium.foundation.schema import Json
     from armarium.foundation.security.keys import KeyFile, StoredKey
     from armarium.foundation.settings.model import CoreSettings
     from armarium.foundation.tools import Call
-
-T = TypeVar("T")
 
 keys_app = typer.Typer(rich_markup_mode=None)
 
@@ -43,8 +42,7 @@ def keys(context: typer.Context) -> None:
     armarium keys add ops --group admin --expires 90d
     armarium keys rotate laptop --grace 1h
     """
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @keys_app.command()
@@ -91,8 +89,8 @@ def add(
         "requests_per_second": requests_per_second,
         "calls_in_flight": calls_in_flight,
     }
-    stored, secret = _change(context, config, "keys_add", lambda file: file.add(name, **traits), name, traits)
-    _show_secret(stored, secret, as_json=as_json)
+    added = _change(context, config, "keys_add", lambda file: _with_secret(*file.add(name, **traits)), name, traits)
+    _show_secret(added, as_json=as_json)
 
 
 @keys_app.command("list")
@@ -128,20 +126,25 @@ def rotate(
 ) -> None:
     """Replace the secret of a key and print the new one. The caller keeps their files and rights."""
     still_valid = _duration(grace, "--grace") if grace else timedelta(0)
-    stored, secret = _change(
-        context, config, "keys_rotate", lambda file: file.rotate(name, grace=still_valid), name, {"grace": grace}
+    rotated = _change(
+        context,
+        config,
+        "keys_rotate",
+        lambda file: _with_secret(*file.rotate(name, grace=still_valid)),
+        name,
+        {"grace": grace},
     )
-    _show_secret(stored, secret, as_json=as_json)
+    _show_secret(rotated, as_json=as_json)
 
 
 @keys_app.command()
 def revoke(context: typer.Context, name: Name, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Remove a key. Its next request is refused and its listening streams end; calls in progress finish."""
-    revoked = _change(context, config, "keys_revoke", lambda file: file.revoke(name), name)
+    revoked = _change(context, config, "keys_revoke", lambda file: {"revoked": file.revoke(name).name}, name)
     if as_json:
-        show_json({"revoked": revoked.name})
+        show_json(revoked)
     else:
-        say(f"revoked {revoked.name}")
+        say(f"revoked {name}")
 
 
 def _settings(config: Path | None) -> CoreSettings:
@@ -157,42 +160,42 @@ def _change(
     context: typer.Context,
     config: Path | None,
     action: str,
-    change: Callable[[KeyFile], T],
+    change: Callable[[KeyFile], Json],
     name: str,
     traits: Mapping[str, Any] | None = None,
-) -> T:
-    """Change the keys through the dispatcher, which records it, also if it fails. The result, with the secret, stays
-    here."""
+) -> Json:
+    """Change the keys through the dispatcher, which records it, also if it fails."""
     import anyio
 
     from armarium.foundation.security.keys import KeyFile
     from armarium.foundation.tools import ToolSpec
 
     settings = _settings(config)
-    changed: list[T] = []
 
-    async def run(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        changed.append(change(KeyFile(settings.keys_file())))
-        return {}
+    async def run(call: Call, arguments: Mapping[str, Any]) -> Json:
+        return change(KeyFile(settings.keys_file()))
 
     schema = {"type": "object", "properties": {"name": {"type": "string"}, "traits": {"type": "object"}}}
     tool = ToolSpec(action, "Change the keys.", schema, run, subject=("", "name"))
     given = {"name": name, "traits": {each: str(value) for each, value in (traits or {}).items() if value}}
-    anyio.run(partial(context.obj.call, "keys", tool, given, settings=settings))
-    return changed[0]
+    return anyio.run(partial(context.obj.call, "keys", tool, given, settings=settings))
 
 
-def _show_secret(key: StoredKey, secret: str, *, as_json: bool) -> None:
+def _with_secret(key: StoredKey, secret: str) -> Json:
+    return _described(key) | {"key": secret}
+
+
+def _show_secret(key: Json, *, as_json: bool) -> None:
     if as_json:
-        show_json(_described(key) | {"key": secret})
+        show_json(key)
         return
-    say(f"the key of {key.name}, shown only once; send it as `Authorization: Bearer …`")
-    show(secret)
+    say(f"the key of {key['name']}, shown only once; send it as `Authorization: Bearer …`")
+    show(key["key"])
     if sys.stdout.isatty():
         say("running servers accept it now")
 
 
-def _described(key: StoredKey) -> dict[str, Any]:
+def _described(key: StoredKey) -> Json:
     from armarium.foundation.security.keys import utc_now
 
     hidden = {"key_sha256", "identity", "previous_sha256"}

@@ -14,7 +14,7 @@ from armarium.assembly import MANIFESTS
 from armarium.command_line import run as command
 from armarium.command_line.host import CommandGroups
 from armarium.command_line.options import CONFIG_FILE, AsJson, ConfigFile, LogLevel
-from armarium.command_line.output import FAILED, Misuse, report, show, show_json
+from armarium.command_line.output import FAILED, Misuse, report, show, show_help, show_json
 from armarium.surfaces.cli.directory_flags import WantedCapabilities, takes_directory_flags
 from armarium.surfaces.cli.host import Host
 from armarium.surfaces.cli.keys import keys_app
@@ -65,8 +65,7 @@ def armarium(
     if print_version:
         version()
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @app.command()
@@ -281,8 +280,7 @@ def evaluate(
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> None:
     """Print settings and schemas."""
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @config_app.command("print")

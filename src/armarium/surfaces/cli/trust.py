@@ -16,7 +16,7 @@ from typer import Argument
 
 from armarium.assembly import MANIFESTS
 from armarium.command_line.options import CONFIG_FILE, AsJson
-from armarium.command_line.output import count, printable, say, show, show_json
+from armarium.command_line.output import count, printable, say, show, show_help, show_json
 
 if TYPE_CHECKING:
     from armarium.foundation.security.trust import Confirmable
@@ -47,8 +47,7 @@ def trust(context: typer.Context) -> None:
     armarium trust list
     armarium trust revoke .
     """
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @trust_app.command()

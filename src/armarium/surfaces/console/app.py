@@ -8,19 +8,20 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 from starlette.routing import Route as HttpRoute
 
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import Route, bind_routes
 from armarium.foundation.schema import Json
 from armarium.foundation.security.access import Access
 from armarium.foundation.security.identity import Authenticator
 from armarium.foundation.settings.model import ConsoleSettings
-from armarium.foundation.tools import ToolSpec
+from armarium.foundation.tools import ToolSpec, bind_tools
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks
 from armarium.surfaces.console.log_in import OPERATION, PATH, FailedAttempts, LogIn
 from armarium.surfaces.console.page import ConsolePage
 from armarium.surfaces.console.sessions import CONSOLE, ConsoleSessions
+from armarium.surfaces.console.threads import tools as thread_tools
 from armarium.surfaces.console.threads.store import ThreadStore
-from armarium.surfaces.console.threads.tools import QuestionTool, Threads, thread_routes, thread_tools
-from armarium.surfaces.console.tools import SessionTools, session_routes, session_tools
+from armarium.surfaces.console.threads.tools import QuestionTool, Threads
+from armarium.surfaces.console.tools import ROUTES, TOOLS, SessionTools
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import BrowserCaller, Gate
 from armarium.surfaces.web.endpoint import ApiEndpoint
@@ -43,13 +44,13 @@ class Console:
         answer the questions in threads."""
         self._sessions = ConsoleSessions(settings)
         self._key_links, self._owner_links = KeyLinks(), OwnerLinks(state_dir)
-        by_name = session_tools(SessionTools(self._sessions, self._key_links, access, administered))
+        sessions = SessionTools(self._sessions, self._key_links, access, administered)
         # First those that ask several sources.
         preferred = sorted(question_tools, key=lambda each: not each.takes({"sources": []}))
-        threads = thread_tools(Threads(ThreadStore(state_dir / "threads"), preferred))
-        self.tools: Sequence[ToolSpec] = [*by_name.values(), *threads]
+        threads = Threads(ThreadStore(state_dir / "threads"), preferred)
+        self.tools: Sequence[ToolSpec] = [*bind_tools(TOOLS, sessions), *bind_tools(thread_tools.TOOLS, threads)]
         """Those that its routes offer, and the log-in."""
-        self.routes: Sequence[Route] = [*session_routes(by_name), *thread_routes(threads)]
+        self.routes: Sequence[Route] = bind_routes((*ROUTES, *thread_tools.ROUTES), self.tools)
         """Its part of the JSON API."""
         self.operations: Mapping[str, Json] = {PATH: {"post": OPERATION}}
         """Its operations in the OpenAPI document besides its routes, by path."""

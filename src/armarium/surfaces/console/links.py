@@ -9,16 +9,17 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.security.identity import Principal
+from armarium.foundation.security.issued_secrets import IssuedSecrets
 
 VALID_S = 300.0
 """How long a link is valid."""
 
 _CODE_BYTES = 20
+_MAX_LINKS = 10_000
 _MAX_LINKS_PER_PRINCIPAL = 20
 _DIRECTORY = "console-links"
 
@@ -45,7 +46,7 @@ class OwnerLinks:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Whether the code is valid. It is not any more afterwards."""
+        """Whether the code is valid. A code is valid once."""
         file = self._directory / _hash(code)
         try:
             found = file.stat(follow_symlinks=False)
@@ -59,36 +60,21 @@ class OwnerLinks:
         return -VALID_S < self._clock() - file.st_mtime < VALID_S
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyLink:
-    principal: Principal
-    key: str | None = field(repr=False)
-    expires_at: float
-
-
 class KeyLinks:
     """Links that callers create for themselves with their key. They are in memory, because they may hold that key."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._links: dict[str, _KeyLink] = {}
-        """By the hash of the code, the oldest first."""
+        self._links = IssuedSecrets[tuple[Principal, str | None]](
+            VALID_S, most=_MAX_LINKS, most_of_caller=_MAX_LINKS_PER_PRINCIPAL, clock=clock, length=_CODE_BYTES
+        )
 
     def create(self, principal: Principal, key: str | None) -> tuple[str, float]:
         """A new code, and when it expires."""
-        now = self._clock()
-        self._links = {name: each for name, each in self._links.items() if each.expires_at > now}
-        mine = [name for name, each in self._links.items() if each.principal == principal]
-        if len(mine) >= _MAX_LINKS_PER_PRINCIPAL:
-            del self._links[mine[0]]
-        code = secrets.token_urlsafe(_CODE_BYTES)
-        created = self._links[_hash(code)] = _KeyLink(principal, key, now + VALID_S)
-        return code, created.expires_at
+        return self._links.issue(principal, (principal, key))
 
     def redeem(self, code: str) -> tuple[Principal, str | None] | None:
-        """As whom the code logs in, and with which key, if it is valid. It is not any more afterwards."""
-        found = self._links.pop(_hash(code), None)
-        return None if found is None or self._clock() >= found.expires_at else (found.principal, found.key)
+        """As whom the code logs in, and with which key, if it is valid. A code is valid once."""
+        return self._links.redeem(code)
 
 
 def link(address: str, code: str) -> str:

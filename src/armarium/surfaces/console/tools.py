@@ -11,11 +11,11 @@ from typing_extensions import TypedDict
 
 from armarium import __version__
 from armarium.foundation.errors import NotPermitted
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.security.access import ADMINISTER, READ, Access
 from armarium.foundation.security.identity import ANYONE
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, local_tool
+from armarium.foundation.tools import Args, Call, NoArgs, declare_tool
 from armarium.surfaces.console.links import KeyLinks, link
 from armarium.surfaces.console.sessions import ConsoleSessions
 
@@ -118,27 +118,21 @@ class SessionTools:
         return described
 
 
-def session_tools(service: SessionTools) -> dict[str, ToolSpec]:
-    """The tools by name, run by this service."""
-    own: dict[str, Any] = {"for_every_caller": True}
-    tools = [
-        local_tool(LOG_IN, service.log_in, title="Log in", **own),
-        local_tool("console_session", service.show, title="Session", read_only=True, idempotent=True, **own),
-        local_tool("console_log_out", service.log_out, title="Log out", idempotent=True, **own),
-        local_tool("console_log_out_everywhere", service.log_out_everywhere, title="Log out everywhere", **own),
-        local_tool("console_create_link", service.create_link, title="Create a link", **own),
-    ]
-    return {tool.name: tool for tool in tools}
-
-
-def session_routes(tools: dict[str, ToolSpec]) -> list[Route]:
-    """The routes of the tools. The log-in has an endpoint of its own, because it sets a cookie."""
-    return [
-        Route("GET", "/session", tools["console_session"], "Show the session", at_root=True),
-        Route("DELETE", "/session", tools["console_log_out"], "Log out", at_root=True),
-        Route("DELETE", "/sessions", tools["console_log_out_everywhere"], "Log out everywhere", at_root=True),
-        Route("POST", "/session/links", tools["console_create_link"], "Create a log-in link", 201, at_root=True),
-    ]
+_OWN: Final[dict[str, Any]] = {"for_every_caller": True}
+TOOLS: Final = (
+    declare_tool(LOG_IN, SessionTools.log_in, title="Log in", **_OWN),
+    declare_tool("console_session", SessionTools.show, title="Session", read_only=True, idempotent=True, **_OWN),
+    declare_tool("console_log_out", SessionTools.log_out, title="Log out", idempotent=True, **_OWN),
+    declare_tool("console_log_out_everywhere", SessionTools.log_out_everywhere, title="Log out everywhere", **_OWN),
+    declare_tool("console_create_link", SessionTools.create_link, title="Create a link", **_OWN),
+)
+ROUTES: Final = (
+    declare_route("GET", "/session", "console_session", "Show the session", at_root=True),
+    declare_route("DELETE", "/session", "console_log_out", "Log out", at_root=True),
+    declare_route("DELETE", "/sessions", "console_log_out_everywhere", "Log out everywhere", at_root=True),
+    declare_route("POST", "/session/links", "console_create_link", "Create a log-in link", success=201, at_root=True),
+)
+"""The log-in has an endpoint of its own, because it sets a cookie."""
 
 
 def _time(seconds: float) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from armarium.capability import CheckResult
 from armarium.foundation.concurrency.tasks import background
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import Route, bind_routes, declare_route
 from armarium.foundation.security.access import ADMINISTER, Access, AccessRule
 from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.foundation.tools import local_tool
-from armarium.surfaces.operations.calls import AUDIT, own_calls_routes
+from armarium.foundation.tools import bind_tools, declare_tool
+from armarium.surfaces.operations.calls import AUDIT, CALL_ROUTES, CALL_TOOLS, OwnCallsTools
 from armarium.surfaces.operations.configuration import ConfigurationTools
 from armarium.surfaces.operations.keys import KeyTools
 from armarium.surfaces.operations.metric_series import MetricSeries
@@ -26,6 +25,34 @@ OPERATIONS: Final = "operations"
 
 _METRICS: Final = "metrics"
 """The role of those who may read metrics."""
+
+_READS: Final[dict[str, Any]] = {"read_only": True, "idempotent": True}
+_KEY: Final[dict[str, Any]] = {"role": ADMINISTER, "subject": ("", "name")}
+
+STATUS_TOOLS: Final = (
+    declare_tool("server_status", StatusTools.status, title="Status", for_every_caller=True, **_READS),
+    declare_tool("metric_series", StatusTools.metric_series, title="Metrics over time", role=_METRICS, **_READS),
+)
+KEY_TOOLS: Final = (
+    declare_tool("list_keys", KeyTools.list_keys, title="Keys", role=ADMINISTER, **_READS),
+    declare_tool("add_key", KeyTools.add_key, title="Add a key", **_KEY),
+    declare_tool("rotate_key", KeyTools.rotate_key, title="Rotate a key", destructive=True, **_KEY),
+    declare_tool("revoke_key", KeyTools.revoke_key, title="Revoke a key", destructive=True, **_KEY),
+)
+CONFIGURATION_TOOLS: Final = (
+    declare_tool("show_settings", ConfigurationTools.show_settings, title="Settings", role=ADMINISTER, **_READS),
+    declare_tool("doctor", ConfigurationTools.doctor, title="Checks", role=ADMINISTER, **_READS),
+)
+ROUTES: Final = (
+    declare_route("GET", "/status", "server_status", "Show what the server is and does", at_root=True),
+    declare_route("GET", "/metrics/series", "metric_series", "Show metrics over time", at_root=True),
+    declare_route("GET", "/admin/keys", "list_keys", "List the keys of callers", at_root=True),
+    declare_route("POST", "/admin/keys", "add_key", "Add a key", success=201, at_root=True),
+    declare_route("POST", "/admin/keys/{name}/rotate", "rotate_key", "Replace the secret of a key", at_root=True),
+    declare_route("DELETE", "/admin/keys/{name}", "revoke_key", "Revoke a key", at_root=True),
+    declare_route("GET", "/admin/settings", "show_settings", "Show the settings in effect", at_root=True),
+    declare_route("GET", "/admin/doctor", "doctor", "Check the set-up", at_root=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +79,11 @@ async def open_operations(
 
 def declared_routes() -> Sequence[tuple[str, Sequence[Route]]]:
     """All routes of the operations, for the reference pages. Their tools cannot run."""
-    metrics = Metrics()
-    return _operations(CoreSettings(), (), metrics, MetricSeries(metrics.registry), list).routes
+    tools = [*STATUS_TOOLS, *KEY_TOOLS, *CONFIGURATION_TOOLS]
+    return [
+        (OPERATIONS, bind_routes(ROUTES, [tool.spec for tool in tools])),
+        (AUDIT, bind_routes(CALL_ROUTES, [tool.spec for tool in CALL_TOOLS])),
+    ]
 
 
 def _operations(
@@ -81,9 +111,15 @@ def _operations(
         audit_file,
     )
     configuration = ConfigurationTools(settings, run_checks)
-    routes = [(OPERATIONS, [*_status_routes(status, access), *_admin_routes(keys, configuration, access)])]
+    tools = [
+        *bind_tools(STATUS_TOOLS, status, access),
+        *bind_tools(KEY_TOOLS, keys, access),
+        *bind_tools(CONFIGURATION_TOOLS, configuration, access),
+    ]
+    routes = [(OPERATIONS, bind_routes(ROUTES, tools))]
     if audit_file is not None:
-        routes.append((AUDIT, own_calls_routes(audit_file, settings.security.audit_groups)))
+        calls = OwnCallsTools(audit_file, frozenset(settings.security.audit_groups))
+        routes.append((AUDIT, bind_routes(CALL_ROUTES, bind_tools(CALL_TOOLS, calls))))
     return Operations(access, routes)
 
 
@@ -103,33 +139,3 @@ def _features(settings: CoreSettings) -> dict[str, bool]:
         "tls": settings.server.tls.certificate is not None,
         "network": settings.network != "off",
     }
-
-
-def _status_routes(service: StatusTools, access: Access) -> list[Route]:
-    tool = partial(local_tool, access=access, read_only=True, idempotent=True)
-    status = tool("server_status", service.status, title="Status", for_every_caller=True)
-    series = tool("metric_series", service.metric_series, title="Metrics over time", role=_METRICS)
-    return [
-        Route("GET", "/status", status, "Show what the server is and does", at_root=True),
-        Route("GET", "/metrics/series", series, "Show metrics over time", at_root=True),
-    ]
-
-
-def _admin_routes(keys: KeyTools, configuration: ConfigurationTools, access: Access) -> list[Route]:
-    tool = partial(local_tool, access=access, role=ADMINISTER)
-    reading: dict[str, Any] = {"read_only": True, "idempotent": True}
-    about: dict[str, Any] = {"subject": ("", "name")}
-    listing = tool("list_keys", keys.list_keys, title="Keys", **reading)
-    add = tool("add_key", keys.add_key, title="Add a key", **about)
-    rotate = tool("rotate_key", keys.rotate_key, title="Rotate a key", destructive=True, **about)
-    revoke = tool("revoke_key", keys.revoke_key, title="Revoke a key", destructive=True, **about)
-    settings = tool("show_settings", configuration.show_settings, title="Settings", **reading)
-    doctor = tool("doctor", configuration.doctor, title="Checks", **reading)
-    return [
-        Route("GET", "/admin/keys", listing, "List the keys of callers", at_root=True),
-        Route("POST", "/admin/keys", add, "Add a key", 201, at_root=True),
-        Route("POST", "/admin/keys/{name}/rotate", rotate, "Replace the secret of a key", at_root=True),
-        Route("DELETE", "/admin/keys/{name}", revoke, "Revoke a key", at_root=True),
-        Route("GET", "/admin/settings", settings, "Show the settings in effect", at_root=True),
-        Route("GET", "/admin/doctor", doctor, "Check the set-up", at_root=True),
-    ]

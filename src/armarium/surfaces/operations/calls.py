@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,9 +16,9 @@ from typing_extensions import TypedDict
 
 from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
 from armarium.foundation.errors import InvalidArgument
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Args, Call, local_tool
+from armarium.foundation.tools import Args, Call, declare_tool
 
 AUDIT: Final = "audit"
 """The capability of this tool in logs and in the audit log itself."""
@@ -103,30 +102,24 @@ class OwnCallsTools:
 
     def _wanted(self, call: Call, args: CallFilterArgs) -> AuditFilter:
         of_everybody = call.principal.is_owner or not self.administrators.isdisjoint(call.principal.groups)
+        conditions = args.model_dump(include=CallFilterArgs.model_fields.keys() - {"since", "until"})
         return AuditFilter(
-            tool=args.tool or None,
-            capability=args.capability or None,
-            surface=args.surface or None,
-            principal=args.principal or None,
-            root=args.root or None,
-            path_prefix=args.path_prefix,
-            status=args.status or None,
+            **{name: value for name, value in conditions.items() if value != ()},
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
             apikey_hash=None if of_everybody else call.principal.apikey_hash,
         )
 
 
-def own_calls_routes(file: Path, administrators: Collection[str]) -> list[Route]:
-    """The routes to the calls in this audit log."""
-    service = OwnCallsTools(file, frozenset(administrators))
-    own: dict[str, Any] = {"read_only": True, "idempotent": True, "for_every_caller": True}
-    listing = local_tool("list_calls", service.list_calls, title="Own calls", **own)
-    counts = local_tool("count_calls", service.count_calls, title="Own calls by facet", **own)
-    return [
-        Route("GET", f"/{AUDIT}", listing, "List your own calls", at_root=True),
-        Route("GET", f"/{AUDIT}/facets", counts, "Count your own calls by facet", at_root=True),
-    ]
+_TRAITS: Final[dict[str, Any]] = {"read_only": True, "idempotent": True, "for_every_caller": True}
+CALL_TOOLS: Final = (
+    declare_tool("list_calls", OwnCallsTools.list_calls, title="Own calls", **_TRAITS),
+    declare_tool("count_calls", OwnCallsTools.count_calls, title="Own calls by facet", **_TRAITS),
+)
+CALL_ROUTES: Final = (
+    declare_route("GET", f"/{AUDIT}", "list_calls", "List your own calls", at_root=True),
+    declare_route("GET", f"/{AUDIT}/facets", "count_calls", "Count your own calls by facet", at_root=True),
+)
 
 
 def _shown(number: int, record: CallRecord) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +16,7 @@ from armarium.foundation.errors import InvalidArgument, NotPermitted
 from armarium.foundation.refs import FileRef
 from armarium.foundation.routes import Route
 from armarium.foundation.security.identity import ANYONE, Principal
+from armarium.foundation.security.issued_secrets import IssuedSecrets
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
 
@@ -49,15 +47,15 @@ class Ticket:
     session: str | None
     query: bytes
     """The query of `/api/raw`."""
-    expires_at: float
 
 
 class Tickets:
-    """The tickets by the hash of their secret. In memory only, like the sessions that they belong to."""
+    """The tickets, in memory like the sessions that they belong to."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._tickets: OrderedDict[bytes, Ticket] = OrderedDict()
+        self._tickets = IssuedSecrets[Ticket](
+            _TTL_S, most=_MAX_TICKETS, most_of_caller=_MAX_TICKETS_OF_CALLER, clock=clock, length=_SECRET_BYTES
+        )
         self.tool: ToolSpec = local_tool(
             "raw_ticket",
             self._create,
@@ -78,9 +76,8 @@ class Tickets:
         if ref is None:
             raise InvalidArgument("`ref` must be a reference to a file, like root://work/a.png", field="ref")
         fields = {"ref": args.ref} | ({} if args.version is None else {"version": str(args.version)})
-        secret, expires_at = secrets.token_urlsafe(_SECRET_BYTES), self._clock() + _TTL_S
-        self._make_room(call.principal)
-        self._tickets[_hash(secret)] = Ticket(call.principal, call.session, urlencode(fields).encode(), expires_at)
+        ticket = Ticket(call.principal, call.session, urlencode(fields).encode())
+        secret, expires_at = self._tickets.issue(call.principal, ticket)
         name = quote(ref.name or "file", safe="", errors="replace")
         return {
             "path": f"/api/raw/{secret}/{name}",
@@ -89,20 +86,4 @@ class Tickets:
 
     def find(self, secret: str) -> Ticket | None:
         """The ticket, if it is valid."""
-        ticket = self._tickets.get(_hash(secret))
-        return ticket if ticket is not None and ticket.expires_at > self._clock() else None
-
-    def _make_room(self, principal: Principal) -> None:
-        """Remove the tickets that have expired and, at a limit, the oldest: of the caller, or of all."""
-        now = self._clock()
-        while self._tickets and next(iter(self._tickets.values())).expires_at <= now:
-            self._tickets.popitem(last=False)
-        own = [key for key, each in self._tickets.items() if each.principal == principal]
-        if len(own) >= _MAX_TICKETS_OF_CALLER:
-            del self._tickets[own[0]]
-        elif len(self._tickets) >= _MAX_TICKETS:
-            self._tickets.popitem(last=False)
-
-
-def _hash(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+        return self._tickets.find(secret)

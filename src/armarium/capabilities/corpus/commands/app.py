@@ -14,7 +14,7 @@ from armarium.capabilities.corpus.commands import VERSION, exit_codes
 from armarium.capabilities.corpus.commands.options import CommonOptions, takes_common_flags
 from armarium.command_line import run as command
 from armarium.command_line.host import CommandHost
-from armarium.command_line.output import Misuse, say, show, show_json
+from armarium.command_line.output import Misuse, say, show, show_help, show_json
 from armarium.foundation.errors import ArmariumError
 
 # Commands import what they need when they run, because most need little and `up` must start within a second.
@@ -48,8 +48,7 @@ def dir2mcp(common: CommonOptions, context: typer.Context) -> None:
     4 cannot listen on the address, 5 cannot load the index, 6 indexing failed.
     """
     context.obj = common
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @app.command()
@@ -231,8 +230,7 @@ def reindex(common: CommonOptions) -> None:
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> None:
     """Create or show the settings."""
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @config_app.command("init")

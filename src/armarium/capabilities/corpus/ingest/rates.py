@@ -1,9 +1,14 @@
-"""The rate of indexing, and the remaining time."""
+"""How far indexing is, its rate, and the remaining time."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from armarium.capabilities.corpus.events import IndexProgress
 
@@ -36,36 +41,73 @@ class Rate:
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
         return (last - first) / (ended - began) if ended > began else 0.0
 
-    def remaining_s(self, left: int) -> float | None:
-        """The time for the remaining count; None while unknown."""
-        return left / self.per_second if self.per_second > 0 else None
+
+class Part(TypedDict):
+    """How far one index is."""
+
+    done: int
+    total: NotRequired[int]
+    """Missing until it is known."""
+    per_second: float
+    seconds_left: NotRequired[int]
 
 
-class ProgressRates:
-    """The rates of indexed files and of embedded chunks."""
+class ProgressReport(TypedDict):
+    """The progress of indexing, with lexical search and vectors apart."""
 
-    def __init__(self, clock: Clock) -> None:
+    job_id: str
+    running: bool
+    phase: str
+    """`scan`, `embed` or `idle`."""
+    lexical: Part
+    """Files that can be found by their words. Counts this job."""
+    vectors: Part
+    """Chunks that can be found by meaning. Counts the whole index."""
+    scanned: int
+    indexed: int
+    skipped: int
+    deleted: int
+    errors: int
+
+
+class ProgressReporter:
+    """Turns the counters into reports with rates."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._files, self._chunks = Rate(clock), Rate(clock)
 
     def record(self, now: IndexProgress) -> None:
-        self._files.record(now.indexed + now.skipped)
+        """Measure the rates. Call it for every event."""
+        self._files.record(_files_done(now))
         self._chunks.record(now.embedded_ok)
 
-    def done_and_total(self, now: IndexProgress) -> tuple[int, int | None]:
-        """The count of the current phase, and its total if known."""
-        if now.phase == "embed":
-            return now.embedded_ok, now.chunks_total
-        return now.indexed + now.skipped, now.files_known
+    def report(self, now: IndexProgress) -> ProgressReport:
+        return {
+            "job_id": now.job_id,
+            "running": now.running,
+            "phase": now.phase,
+            "lexical": _part(self._files, _files_done(now), now.files_known, running=now.running),
+            "vectors": _part(self._chunks, now.embedded_ok, now.chunks_total, running=now.running),
+            "scanned": now.scanned,
+            "indexed": now.indexed,
+            "skipped": now.skipped,
+            "deleted": now.deleted,
+            "errors": now.errors,
+        }
 
-    def fields(self, now: IndexProgress) -> str:
-        """The rate and the remaining time as fields of a progress line; empty while unknown."""
-        rate, name = (self._chunks, "chunks_per_s") if now.phase == "embed" else (self._files, "files_per_s")
-        if not now.running or rate.per_second <= 0:
-            return ""
-        done, total = self.done_and_total(now)
-        remaining_s = rate.remaining_s(max(0, total - done)) if total else None
-        field = f" {name}={rate.per_second:.1f}"
-        return field if remaining_s is None else f"{field} left={duration(remaining_s)}"
+
+def _files_done(now: IndexProgress) -> int:
+    return now.indexed + now.skipped + now.errors
+
+
+def _part(rate: Rate, done: int, total: int | None, *, running: bool) -> Part:
+    per_second = rate.per_second if running else 0.0
+    part: Part = {"done": done, "per_second": round(per_second, 1)}
+    if total is not None:
+        part["total"] = max(total, done)
+        if per_second > 0:
+            part["seconds_left"] = math.ceil((part["total"] - done) / per_second)
+    return part
 
 
 def duration(seconds: float) -> str:

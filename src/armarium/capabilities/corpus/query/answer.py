@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.providers.interfaces import Chat, Message
-from armarium.retrieval.search.quotes import Quotable, best_sentences
+from armarium.retrieval.search.quotes import Quotable, best_sentences, excerpts_within
 from armarium.retrieval.spans import LineSpan, citation
 
 _RULES = (
@@ -19,7 +19,6 @@ _RULES = (
 )
 NO_CHAT_MODEL = "No chat model is configured"
 _PREFACE = ", so these are the sentences found that fit best:"
-_BETWEEN = "\n\n"
 _NOTHING = "Nothing was found that fits the question."
 _NO_SENTENCE = ", and no sentence found has a word of the question; nearest in meaning are:"
 
@@ -51,9 +50,12 @@ async def generate_answer(
     on_text: Callable[[str], None] | None = None,
 ) -> Answer:
     """The model's answer, without citations of anything it was not given."""
-    context, given = _context(chunks, max_context_chars)
-    if not given:
+    excerpts = excerpts_within(
+        max_context_chars, (f"{citation(chunk.rel_path, chunk.span)}\n{chunk.text.strip()}" for chunk in chunks)
+    )
+    if not excerpts:
         return Answer(_NOTHING, ())
+    given, context = chunks[: len(excerpts)], "\n\n".join(excerpts)
     messages = [
         Message("system", f"{system_prompt.strip()}\n\n{_RULES}"),
         Message("user", f"Excerpts:\n\n{context}\n\nQuestion: {question}"),
@@ -71,20 +73,6 @@ async def generate_answer(
             say(citations.take(piece))
     say(citations.end())
     return Answer("".join(pieces).strip(), list(citations.cited.values()), chat.model)
-
-
-def _context(chunks: Sequence[StoredChunk], max_chars: int) -> tuple[str, list[StoredChunk]]:
-    parts: list[str] = []
-    given: list[StoredChunk] = []
-    room = max_chars
-    for chunk in chunks:
-        text = f"{citation(chunk.rel_path, chunk.span)}\n{chunk.text.strip()}"
-        if len(text) > room and given:
-            break
-        parts.append(text[:room])
-        given.append(chunk)
-        room -= len(text) + len(_BETWEEN)
-    return _BETWEEN.join(parts), given
 
 
 class _CitationFilter:

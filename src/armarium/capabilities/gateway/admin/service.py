@@ -32,11 +32,11 @@ from armarium.capabilities.gateway.upstreams.types import UpstreamLimits
 from armarium.capabilities.gateway.upstreams.upstream import Upstream
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.state_files import replace_file
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.schema import Json
-from armarium.foundation.security.access import ADMINISTER, Access
+from armarium.foundation.security.access import ADMINISTER
 from armarium.foundation.security.trust import Confirmations, sensitive_settings
-from armarium.foundation.tools import Args, Call, NoArgs, bind_tools, declare_tool
+from armarium.foundation.tools import Args, Call, NoArgs, declare_tool
 
 Entries = dict[str, ServerEntry]
 AnyObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
@@ -254,7 +254,7 @@ _SUBJECT: Final[dict[str, Any]] = {"subject": ("server", "source"), **_ADMINISTE
 _SECRET: Final[dict[str, Any]] = {**_SUBJECT, "secret_fields": frozenset({"entry", "hint"})}
 _DELETE: Final[dict[str, Any]] = {**_SUBJECT, "destructive": True}
 
-TOOLS: Final = (
+ADMIN_TOOLS: Final = (
     declare_tool("admin_servers", Administration.servers, title="Servers", read_only=True, **_ADMINISTERS),
     declare_tool("admin_server", Administration.server, title="A server", read_only=True, **_SUBJECT),
     declare_tool(
@@ -271,26 +271,22 @@ TOOLS: Final = (
 )
 
 
-def administration_routes(
-    administration: Administration, access: Access | None = None, *, admin_group: str
-) -> list[Route]:
-    """`/api/admin/mcp` and the paths below it, for members of the group."""
-    tool = {each.name: each for each in bind_tools(TOOLS, administration, access)}
-    options: dict[str, Any] = {"at_root": True, "groups": frozenset({admin_group})}
-    server, source = "/admin/mcp/servers/{server}", "/admin/mcp/servers/{server}/sources/{source}"
-    return [
-        Route("GET", "/admin/mcp", tool["admin_servers"], "List all servers with their health", **options),
-        Route("POST", "/admin/mcp/reload", tool["admin_reload"], "Reload the configuration files", **options),
-        Route("GET", "/admin/mcp/schema", tool["admin_schema"], "The JSON schema of the files", **options),
-        Route("POST", "/admin/mcp/check", tool["admin_check_server"], "Try a server without saving it", **options),
-        Route("POST", f"{server}/reconnect", tool["admin_reconnect"], "Reconnect a server", **options),
-        Route("GET", f"{server}/tools", tool["admin_server_tools"], "List the tools of a server", **options),
-        Route("GET", server, tool["admin_server"], "Show a server", **options),
-        Route("PUT", server, tool["admin_put_server"], "Create or replace a server", whole_body="entry", **options),
-        Route("DELETE", server, tool["admin_delete_server"], "Delete a server", **options),
-        Route("PUT", source, tool["admin_put_source"], "Create or replace a hint", whole_body="hint", **options),
-        Route("DELETE", source, tool["admin_delete_source"], "Delete a hint", **options),
-    ]
+_OPTIONS: Final[dict[str, Any]] = {"at_root": True, "groups": frozenset({"admin"})}
+_SERVER, _SOURCE = "/admin/mcp/servers/{server}", "/admin/mcp/servers/{server}/sources/{source}"
+ADMIN_ROUTES: Final = (
+    declare_route("GET", "/admin/mcp", "admin_servers", "List all servers with their health", **_OPTIONS),
+    declare_route("POST", "/admin/mcp/reload", "admin_reload", "Reload the configuration files", **_OPTIONS),
+    declare_route("GET", "/admin/mcp/schema", "admin_schema", "The JSON schema of the files", **_OPTIONS),
+    declare_route("POST", "/admin/mcp/check", "admin_check_server", "Try a server without saving it", **_OPTIONS),
+    declare_route("POST", f"{_SERVER}/reconnect", "admin_reconnect", "Reconnect a server", **_OPTIONS),
+    declare_route("GET", f"{_SERVER}/tools", "admin_server_tools", "List the tools of a server", **_OPTIONS),
+    declare_route("GET", _SERVER, "admin_server", "Show a server", **_OPTIONS),
+    declare_route("PUT", _SERVER, "admin_put_server", "Create or replace a server", whole_body="entry", **_OPTIONS),
+    declare_route("DELETE", _SERVER, "admin_delete_server", "Delete a server", **_OPTIONS),
+    declare_route("PUT", _SOURCE, "admin_put_source", "Create or replace a hint", whole_body="hint", **_OPTIONS),
+    declare_route("DELETE", _SOURCE, "admin_delete_source", "Delete a hint", **_OPTIONS),
+)
+"""`/api/admin/mcp` and the paths below it, for members of the default group."""
 
 
 def _describe(kind: ServerKind, name: str, entry: ServerEntry) -> Json:

@@ -11,7 +11,7 @@ import typer
 
 from armarium.command_line import run as command
 from armarium.command_line.options import AsJson, ConfigFile, LogLevel
-from armarium.command_line.output import Misuse, show, show_json
+from armarium.command_line.output import Misuse, show, show_help, show_json
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -19,8 +19,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.callback(invoke_without_command=True)
 def gateway(context: typer.Context) -> None:
     """Administer the gateway."""
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @app.command("token-key")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -15,7 +14,6 @@ from anyio.to_thread import run_sync
 from armarium.capabilities.gateway.arguments import Selection
 from armarium.capabilities.gateway.errors import SelectionsUnavailable
 from armarium.foundation import sqlite
-from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.sql import queries
 
 DEFAULT: Final = ""
@@ -23,6 +21,8 @@ DEFAULT: Final = ""
 _MAX_SESSIONS: Final = 200
 _BUSY_TIMEOUT_S: Final = 5.0
 _SQL = queries(__package__ or "")
+_UNAVAILABLE: Final = "the stored selections cannot be read or written"
+_HINT: Final = "try again later, or name the sources in the call"
 
 T = TypeVar("T")
 
@@ -71,16 +71,14 @@ class SelectionStore:
                 self._connection = None
 
     def _run(self, statements: Callable[[sqlite3.Connection], T]) -> T:
-        with self._lock, _errors():
+        with self._lock, sqlite.unavailable(SelectionsUnavailable, _UNAVAILABLE, hint=_HINT):
             connection = self._opened()
             with sqlite.transaction(connection):
                 return statements(connection)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            make_private_directory(self._file.parent)
-            sqlite.create_file(self._file)
-            connection = sqlite.connect(self._file, busy_timeout_s=_BUSY_TIMEOUT_S)
+            connection = sqlite.connect_private(self._file, busy_timeout_s=_BUSY_TIMEOUT_S)
             try:
                 connection.execute(_SQL["create_table"])
             except BaseException:
@@ -88,15 +86,3 @@ class SelectionStore:
                 raise
             self._connection = connection
         return self._connection
-
-
-@contextmanager
-def _errors() -> Generator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise SelectionsUnavailable(
-            "the stored selections cannot be read or written",
-            hint="try again later, or name the sources in the call",
-            private={"reason": str(error)},
-        ) from error

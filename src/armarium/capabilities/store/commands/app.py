@@ -10,7 +10,7 @@ import typer
 
 from armarium.command_line import run as command
 from armarium.command_line.options import AsJson, ConfigFile, LogLevel
-from armarium.command_line.output import show
+from armarium.command_line.output import show_help
 
 if TYPE_CHECKING:
     from armarium.capabilities.store.commands.operation import Operation
@@ -32,8 +32,7 @@ KeyFile = Annotated[
 @app.callback(invoke_without_command=True)
 def store(context: typer.Context) -> None:
     """Administer the store: index files, rebuild the index, export and import."""
-    if context.invoked_subcommand is None:
-        show(context.get_help())
+    show_help(context)
 
 
 @app.command("worker")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, NotRequired, TypeVar, cast
 
 import orjson
 from anyio.to_thread import run_sync
+from typing_extensions import TypedDict
 
 from armarium.foundation import sqlite
 from armarium.foundation.errors import ArmariumError
-from armarium.foundation.files.state_files import make_private_directory
 from armarium.foundation.schema import Json
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.sql import queries
@@ -56,28 +55,27 @@ class ThreadsUnavailable(ArmariumError):
     code, retryable = "THREADS_UNAVAILABLE", True
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A saved conversation."""
-
+class ThreadDescription(TypedDict):
     id: str
     title: str
-    selection: Json
+    selection: dict[str, Any]
     created_at: str
     changed_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class SavedMessage:
-    """A question in a thread, and its answer or error."""
-
+class MessageDescription(TypedDict):
     id: int
     at: str
     question: str
-    selection: Json
+    selection: dict[str, Any]
     status: Status
-    tool: str | None
-    answer: Json | None
+    """`unanswered` while it is being answered, and for good if that was cancelled."""
+    tool: NotRequired[str]
+    """The tool that answered."""
+    answer: NotRequired[dict[str, Any]]
+    """Its answer, without files. `shortened` if it was too large to be kept."""
+    error: NotRequired[dict[str, Any]]
+    """Its error, if the status is `failed`."""
 
 
 class ThreadStore:
@@ -86,16 +84,16 @@ class ThreadStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def list_threads(self, person: Principal, before: Position, limit: int) -> list[Thread]:
+    async def list_threads(self, person: Principal, before: Position, limit: int) -> list[ThreadDescription]:
         """The threads that changed before a position, the last changed first."""
         rows = await self._run(person, lambda db: db.execute(_SQL["list_threads"], (*before, limit)).fetchall())
         return [_thread(row) for row in rows]
 
-    async def thread(self, person: Principal, thread_id: str) -> Thread:
+    async def thread(self, person: Principal, thread_id: str) -> ThreadDescription:
         """One thread. Raises `ThreadNotFound`."""
         return await self._run(person, partial(_find, thread_id=thread_id))
 
-    async def add(self, person: Principal, thread: Thread) -> None:
+    async def add(self, person: Principal, thread: ThreadDescription) -> None:
         """Store a new thread. Raises `ThreadsFull`."""
 
         def insert(db: sqlite3.Connection) -> None:
@@ -104,10 +102,12 @@ class ThreadStore:
 
         await self._run(person, insert)
 
-    async def change(self, person: Principal, thread_id: str, change: Callable[[Thread], Thread]) -> Thread:
+    async def change(
+        self, person: Principal, thread_id: str, change: Callable[[ThreadDescription], ThreadDescription]
+    ) -> ThreadDescription:
         """Change a thread. Raises `ThreadNotFound`."""
 
-        def update(db: sqlite3.Connection) -> Thread:
+        def update(db: sqlite3.Connection) -> ThreadDescription:
             changed = change(_find(db, thread_id))
             _put(db, changed)
             return changed
@@ -126,10 +126,10 @@ class ThreadStore:
 
     async def messages(
         self, person: Principal, thread_id: str, before: int | None, limit: int
-    ) -> tuple[Thread, list[SavedMessage]]:
+    ) -> tuple[ThreadDescription, list[MessageDescription]]:
         """A thread and its newest messages before one, oldest first. Raises `ThreadNotFound`."""
 
-        def select(db: sqlite3.Connection) -> tuple[Thread, list[Any]]:
+        def select(db: sqlite3.Connection) -> tuple[ThreadDescription, list[Any]]:
             parameters = (thread_id, _LAST_ID if before is None else before, limit)
             return _find(db, thread_id), db.execute(_SQL["list_messages"], parameters).fetchall()
 
@@ -137,16 +137,16 @@ class ThreadStore:
         return thread, [_message(row) for row in reversed(rows)]
 
     async def begin_message(
-        self, person: Principal, thread: Thread, question: str, selection: Json, earlier: int
+        self, person: Principal, thread: ThreadDescription, question: str, selection: Json, earlier: int
     ) -> tuple[int, list[str]]:
         """Store a question and the thread as it is changed by it. Returns the id of the message and the questions
         before, oldest first. Raises `ThreadNotFound` or `ThreadsFull`."""
 
         def insert(db: sqlite3.Connection) -> tuple[int, list[str]]:
-            _find(db, thread.id)
-            _require_room(db, "count_messages", (thread.id,), MAX_MESSAGES, "messages")
-            questions = db.execute(_SQL["earlier_questions"], (thread.id, earlier)).fetchall()
-            row = (thread.id, thread.changed_at, question, _as_text(selection))
+            _find(db, thread["id"])
+            _require_room(db, "count_messages", (thread["id"],), MAX_MESSAGES, "messages")
+            questions = db.execute(_SQL["earlier_questions"], (thread["id"], earlier)).fetchall()
+            row = (thread["id"], thread["changed_at"], question, _as_text(selection))
             ((message_id,),) = db.execute(_SQL["add_message"], row).fetchall()
             _put(db, thread)
             return message_id, [text for (text,) in reversed(questions)]
@@ -167,28 +167,28 @@ class ThreadStore:
         # Opened for each call: people come and go, and a connection costs a millisecond.
         digest = hashlib.sha256(f"threads {person.apikey_hash}".encode()).hexdigest()
         file = self._directory / f"{digest[:32]}.sqlite"
-        with _errors():
-            make_private_directory(self._directory)
-            sqlite.create_file(file)
-            with closing(sqlite.connect(file, busy_timeout_s=_BUSY_TIMEOUT_S)) as connection:
-                # What a person deletes must not stay behind in pages that are free.
-                connection.execute("PRAGMA secure_delete = ON")
-                with sqlite.transaction(connection):
-                    if sqlite.is_empty(connection):
-                        for name in _SCHEMA:
-                            connection.execute(_SQL[name])
-                    return statements(connection)
+        with (
+            sqlite.unavailable(ThreadsUnavailable, "the threads cannot be read or written", hint="try again later"),
+            closing(sqlite.connect_private(file, busy_timeout_s=_BUSY_TIMEOUT_S)) as connection,
+        ):
+            # What a person deletes must not stay behind in pages that are free.
+            connection.execute("PRAGMA secure_delete = ON")
+            with sqlite.transaction(connection):
+                if sqlite.is_empty(connection):
+                    for name in _SCHEMA:
+                        connection.execute(_SQL[name])
+                return statements(connection)
 
 
-def _find(db: sqlite3.Connection, thread_id: str) -> Thread:
+def _find(db: sqlite3.Connection, thread_id: str) -> ThreadDescription:
     row = db.execute(_SQL["thread"], (thread_id,)).fetchone()
     if row is None:
         raise ThreadNotFound("there is no such thread", hint="GET /api/threads lists yours")
     return _thread(row)
 
 
-def _put(db: sqlite3.Connection, thread: Thread) -> None:
-    row = (thread.id, thread.title, _as_text(thread.selection), thread.created_at, thread.changed_at)
+def _put(db: sqlite3.Connection, thread: ThreadDescription) -> None:
+    row = (thread["id"], thread["title"], _as_text(thread["selection"]), thread["created_at"], thread["changed_at"])
     db.execute(_SQL["put_thread"], row)
 
 
@@ -203,15 +203,36 @@ def _require_room(db: sqlite3.Connection, count: str, parameters: tuple[str, ...
         raise ThreadsFull("your threads take as much space as they may", hint="delete a thread")
 
 
-def _thread(row: tuple[str, str, str, str, str]) -> Thread:
+def _thread(row: tuple[str, str, str, str, str]) -> ThreadDescription:
     thread_id, title, selection, created_at, changed_at = row
-    return Thread(thread_id, title, orjson.loads(selection), created_at, changed_at)
+    return {
+        "id": thread_id,
+        "title": title,
+        "selection": orjson.loads(selection),
+        "created_at": created_at,
+        "changed_at": changed_at,
+    }
 
 
-def _message(row: tuple[Any, ...]) -> SavedMessage:
+def _message(row: tuple[Any, ...]) -> MessageDescription:
     message_id, at, question, selection, status, tool, answer = row
-    parsed = None if answer is None else orjson.loads(answer)
-    return SavedMessage(message_id, at, question, orjson.loads(selection), status, tool, parsed)
+    message: MessageDescription = {
+        "id": message_id,
+        "at": at,
+        "question": question,
+        "selection": orjson.loads(selection),
+        "status": status,
+    }
+    if tool is not None:
+        message["tool"] = tool
+    if answer is not None:
+        message[outcome_field(status)] = orjson.loads(answer)
+    return message
+
+
+def outcome_field(status: Status) -> Literal["answer", "error"]:
+    """The field of a message with what the tool returned."""
+    return "error" if status == "failed" else "answer"
 
 
 def _shortened(answer: Json) -> tuple[Json, str]:
@@ -236,13 +257,3 @@ def _without_chunk(hit: Json) -> Json:
 
 def _as_text(value: Json) -> str:
     return orjson.dumps(value).decode()
-
-
-@contextmanager
-def _errors() -> Generator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise ThreadsUnavailable(
-            "the threads cannot be read or written", hint="try again later", private={"reason": str(error)}
-        ) from error

@@ -52,6 +52,16 @@ def test_plain_progress_has_the_rate_and_the_time_left(capsys: pytest.CaptureFix
     assert printed == ["", " files_per_s=10.0 left=1min20s", "", " chunks_per_s=0.5 left=33min10s", ""]
 
 
+def test_files_that_failed_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    report = PlainReport(clock)
+    for indexed, failed in ((0, 0), (60, 40)):
+        report.progress(replace(NOW, phase="scan", indexed=indexed, skipped=0, errors=failed, files_known=1000))
+        clock.now += 10
+    report.close()
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" errors=40 files_per_s=10.0 left=1min30s")
+
+
 @pytest.mark.parametrize(("seconds", "printed"), [(0.2, "0s"), (46, "46s"), (200, "3min20s"), (3900, "1h05min")])
 def test_a_time_is_short_to_read(seconds: float, printed: str) -> None:
     assert duration(seconds) == printed
@@ -67,12 +77,11 @@ def test_a_failed_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[s
 def test_the_rate_is_that_of_the_last_seconds_and_restarts_with_a_new_job() -> None:
     clock = Clock()
     rate = Rate(clock)
-    assert rate.remaining_s(100) is None
+    assert rate.per_second == 0.0
     for done in (0, 1000, 1010, 1020, 1030):
         rate.record(done)
         clock.now += 10
     assert rate.per_second == pytest.approx(1.0)
-    assert rate.remaining_s(60) == pytest.approx(60.0)
     rate.record(3)
     assert rate.per_second == 0.0
 

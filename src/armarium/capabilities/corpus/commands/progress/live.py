@@ -30,7 +30,7 @@ class LiveReport(PlainReport):
             self.close()
             self._print(progress_line(now))
             return
-        self._rates.record(now)
+        self._reporter.record(now)
         if self._live is None:
             self._live = Live(console=self._console, transient=True, refresh_per_second=4)
             self._live.start()
@@ -50,8 +50,9 @@ class LiveReport(PlainReport):
 
     def _display(self, now: IndexProgress) -> Group:
         """A bar with the rate, and the progress line of the contract below it, because one row would be too wide."""
-        done, total = self._rates.done_and_total(now)
+        part = self._part(now)
+        total = part.get("total")
         row = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=total or None, completed=done, width=_BAR_WIDTH, pulse=not total)
-        row.add_row("Embedding" if now.phase == "embed" else "Reading", bar, Text(self._rates.fields(now).strip()))
+        bar = ProgressBar(total=total or None, completed=part["done"], width=_BAR_WIDTH, pulse=not total)
+        row.add_row("Embedding" if now.phase == "embed" else "Reading", bar, Text(self._rate(now).strip()))
         return Group(row, Text(progress_line(now), "dim"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from armarium.capabilities.corpus.events import EmbeddingPaused, FileFailed, IndexingFailed, IndexLoaded, IndexProgress
-from armarium.capabilities.corpus.ingest.rates import Clock, ProgressRates
+from armarium.capabilities.corpus.ingest.rates import Clock, Part, ProgressReporter, duration
 from armarium.command_line.output import leave_closed_pipe, printable, say
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events
@@ -93,7 +93,7 @@ class PlainReport:
             line = self._writer.line
         self._line = line
         self._clock = clock
-        self._rates = ProgressRates(clock)
+        self._reporter = ProgressReporter(clock)
         self._printed_at = float("-inf")
         self._header_printed = False
 
@@ -118,10 +118,22 @@ class PlainReport:
             self._line(line)
 
     def progress(self, now: IndexProgress) -> None:
-        self._rates.record(now)
+        self._reporter.record(now)
         if not now.running or self._clock() - self._printed_at >= _MIN_INTERVAL_S:
             self._printed_at = self._clock()
-            self._line(progress_line(now) + self._rates.fields(now))
+            self._line(progress_line(now) + self._rate(now))
+
+    def _part(self, now: IndexProgress) -> Part:
+        """What the current phase works on."""
+        return self._reporter.report(now)["vectors" if now.phase == "embed" else "lexical"]
+
+    def _rate(self, now: IndexProgress) -> str:
+        """The rate and the remaining time as fields of a progress line; empty while unknown."""
+        part = self._part(now)
+        if not part["per_second"]:
+            return ""
+        left = f" left={duration(part['seconds_left'])}" if "seconds_left" in part else ""
+        return f" {'chunks' if now.phase == 'embed' else 'files'}_per_s={part['per_second']:.1f}{left}"
 
     def file_failed(self, event: FileFailed) -> None:
         self._note(f"not indexed: {printable(event.rel_path)}: {event.code}: {printable(event.message)}")

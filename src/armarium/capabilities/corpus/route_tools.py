@@ -1,22 +1,20 @@
-"""The JSON API of the corpus, and the tools that only it offers."""
+"""The routes of the corpus, and the tools that only they offer."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.capabilities.corpus.announcements import ProgressReport, ProgressReporter
+from armarium.capabilities.corpus.ingest.rates import ProgressReport, ProgressReporter
 from armarium.capabilities.corpus.query.search import SearchResults
 from armarium.capabilities.corpus.query.troubles import TroubleState, code_and_message, hint_for
 from armarium.capabilities.corpus.schemas import HIT, OUTPUT
 from armarium.capabilities.corpus.service import AskListener, Corpus, require_searchable
 from armarium.capabilities.corpus.tools import (
-    TOOLS,
     AskArgs,
     ask_as_json,
     citations_as_json,
@@ -24,7 +22,7 @@ from armarium.capabilities.corpus.tools import (
     filters_of,
     hits_as_json,
 )
-from armarium.foundation.routes import Route
+from armarium.foundation.routes import declare_route
 from armarium.foundation.schema import Json
 from armarium.foundation.security.access import ADMINISTER
 from armarium.foundation.tools import (
@@ -33,8 +31,8 @@ from armarium.foundation.tools import (
     Call,
     DeclaredTool,
     NoArgs,
-    ToolSpec,
     declare_tool,
+    no_text,
 )
 from armarium.retrieval.extractors.pdf_pages import MAX_WIDTH, MIN_WIDTH
 from armarium.retrieval.search.follow_ups import MAX_EARLIER
@@ -272,10 +270,6 @@ async def corpus_page_boxes(api: CorpusApi, call: Call, args: PageBoxesArgs) -> 
     }
 
 
-def _no_text(answer: Json) -> list[str]:
-    return []
-
-
 _ERRORS: Final = replace(ERROR_ENVELOPE, translate=contract_error)
 _READS: Final[dict[str, Any]] = {"read_only": True, "idempotent": True, "errors": _ERRORS}
 _HIT: Final[Json] = {
@@ -295,7 +289,7 @@ _ASK_SCHEMA: Final[Json] = {
     "required": [*OUTPUT["ask"]["required"], "searched_for"],
 }
 
-API_TOOLS: Final[tuple[DeclaredTool[CorpusApi], ...]] = (
+ROUTE_TOOLS: Final[tuple[DeclaredTool[CorpusApi], ...]] = (
     declare_tool(
         "corpus_ask",
         corpus_ask,
@@ -311,7 +305,7 @@ API_TOOLS: Final[tuple[DeclaredTool[CorpusApi], ...]] = (
         "corpus_page",
         corpus_page,
         title="Picture of a page",
-        text=_no_text,
+        text=no_text,
         subject=("", "rel_path"),
         **_READS,
     ),
@@ -337,23 +331,15 @@ API_TOOLS: Final[tuple[DeclaredTool[CorpusApi], ...]] = (
 )
 """Only routes offer them."""
 
-
-def corpus_routes(tools: Iterable[ToolSpec]) -> list[Route]:
-    """The JSON API. `tools` are those of MCP and these."""
-    tool = {each.name: each for each in tools}
-    return [
-        Route("GET", "/search", tool["dir2mcp.search"], "Search the directory"),
-        Route("POST", "/ask", tool["corpus_ask"], "Ask the directory", streams=True),
-        Route("GET", "/file", tool["dir2mcp.open_file"], "Open a slice of a file"),
-        Route("GET", "/files", tool["dir2mcp.list_files"], "List the documents"),
-        Route("GET", "/page", tool["corpus_page"], "Draw a page of a PDF", is_file=True, media_type="image/png"),
-        Route("GET", "/page-boxes", tool["corpus_page_boxes"], "Find a quote on a page of a PDF"),
-        Route("GET", "/stats", tool["corpus_status"], "Show the progress of indexing"),
-        Route("GET", "/troubles", tool["corpus_troubles"], "List the files that are not indexed"),
-        Route("POST", "/reindex", tool["corpus_reindex"], "Index a file or everything again", success=202),
-    ]
-
-
-def declared_routes() -> list[Route]:
-    """All routes, without a service behind them."""
-    return corpus_routes(tool.spec for tool in (*TOOLS, *API_TOOLS))
+ROUTES: Final = (
+    declare_route("GET", "/search", "dir2mcp.search", "Search the directory"),
+    declare_route("POST", "/ask", "corpus_ask", "Ask the directory", streams=True),
+    declare_route("GET", "/file", "dir2mcp.open_file", "Open a slice of a file"),
+    declare_route("GET", "/files", "dir2mcp.list_files", "List the documents"),
+    declare_route("GET", "/page", "corpus_page", "Draw a page of a PDF", is_file=True, media_type="image/png"),
+    declare_route("GET", "/page-boxes", "corpus_page_boxes", "Find a quote on a page of a PDF"),
+    declare_route("GET", "/stats", "corpus_status", "Show the progress of indexing"),
+    declare_route("GET", "/troubles", "corpus_troubles", "List the files that are not indexed"),
+    declare_route("POST", "/reindex", "corpus_reindex", "Index a file or everything again", success=202),
+)
+"""The JSON API."""

@@ -1,10 +1,10 @@
-"""The tools for bytes of files. Only `/api/raw` offers them."""
+"""The sandbox's routes, and the tools for bytes of files, which only `/api/raw` offers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
 import anyio
 from typing_extensions import TypedDict
@@ -16,9 +16,8 @@ from armarium.capabilities.sandbox.service import Sandbox
 from armarium.foundation.byte_transfers import ByteSource, transfer_of
 from armarium.foundation.files.names import escape_name
 from armarium.foundation.refs import FileRef
-from armarium.foundation.routes import RawFiles
-from armarium.foundation.security.access import Access
-from armarium.foundation.tools import Call, declare_tool
+from armarium.foundation.routes import RawFiles, declare_route
+from armarium.foundation.tools import Call, ToolSpec, declare_tool, unbounded
 
 
 class UploadArgs(arguments.AtPath):
@@ -75,25 +74,42 @@ async def receive_file(sandbox: Sandbox, call: Call, args: UploadArgs) -> result
     return result
 
 
-def _unbounded(given: Mapping[str, object]) -> float:
-    """A transfer takes as long as its client; a client that stops is noticed by the surface."""
-    return math.inf
-
-
-SEND = declare_tool(
-    "send_file", send_file, title="Download a file", read_only=True, idempotent=True, deadline_s=_unbounded
+ROUTE_TOOLS: Final = (
+    declare_tool(
+        "send_file", send_file, title="Download a file", read_only=True, idempotent=True, deadline_s=unbounded
+    ),
+    declare_tool("receive_file", receive_file, title="Upload a file", deadline_s=unbounded),
 )
-RECEIVE = declare_tool("receive_file", receive_file, title="Upload a file", deadline_s=_unbounded)
+
+_AT_PATH = frozenset({"path"})
+# PUT must be idempotent, and appending is not.
+_WHOLE_FILE, _NEW_FILE = {"mode": "overwrite"}, {"mode": "create_only"}
+_FILE = "/{root}/file"
+ROUTES: Final = (
+    declare_route("GET", "/roots", "list_roots", "List the roots"),
+    declare_route("GET", "/{root}/folder", "list_folder", "List a folder"),
+    declare_route("POST", "/{root}/folder", "create_folder", "Create a folder", query=_AT_PATH),
+    declare_route("DELETE", "/{root}/folder", "remove_folder", "Delete a folder and everything in it"),
+    declare_route("GET", _FILE, "read_file", "Read a text file or a part of it"),
+    declare_route("PUT", _FILE, "write_file", "Write a whole file", query=_AT_PATH, presets=_WHOLE_FILE),
+    declare_route("POST", _FILE, "write_file", "Create a file", success=201, query=_AT_PATH, presets=_NEW_FILE),
+    declare_route("PATCH", _FILE, "patch_file", "Apply a unified diff to a file", query=_AT_PATH),
+    declare_route("DELETE", _FILE, "remove_file", "Delete a file"),
+    declare_route("POST", "/{root}/files", "read_files", "Read several files"),
+    declare_route("GET", "/{root}/stat", "stat_file", "Get the metadata of a path"),
+    declare_route("GET", "/{root}/hash", "hash_file", "Hash a file"),
+    declare_route("GET", "/{root}/permissions", "permissions_file", "Get owner and mode of a path"),
+    declare_route("GET", "/{root}/glob", "glob", "Find files by name"),
+    declare_route("GET", "/{root}/grep", "grep", "Search the content of files"),
+    declare_route("POST", "/copy", "copy", "Copy a file or a folder"),
+    declare_route("POST", "/move", "move", "Move or rename a file or a folder"),
+)
+"""The JSON API, below the path of the sandbox."""
 
 
-def raw_files(sandbox: Sandbox, access: Access) -> RawFiles:
-    """The bytes of files in roots, by references such as `root://work/a.png`."""
-    return RawFiles("root", _arguments, SEND.bind(sandbox, access), RECEIVE.bind(sandbox, access))
-
-
-def declared_raw_files() -> RawFiles:
-    """The same without a service behind it."""
-    return RawFiles("root", _arguments, SEND.spec, RECEIVE.spec)
+def raw_files(tools: Iterable[ToolSpec]) -> RawFiles:
+    """The bytes of files in roots, by references such as `root://work/a.png`. The tools are `ROUTE_TOOLS`."""
+    return RawFiles("root", _arguments, *tools)
 
 
 def _arguments(ref: FileRef) -> Mapping[str, str]:

@@ -1,14 +1,16 @@
-"""The tools for user interfaces: configuration, selections, and tokens of a caller."""
+"""The gateway's routes, and the tools that only they offer: configuration, selections, and tokens of a caller."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NotRequired
+from typing import Final, NotRequired
 
 from typing_extensions import TypedDict
 
 from armarium.capabilities.gateway.access import may_see_server
+from armarium.capabilities.gateway.admin.service import ADMIN_ROUTES, ADMIN_TOOLS
 from armarium.capabilities.gateway.arguments import (
     ConnectArgs,
     DisconnectArgs,
@@ -22,20 +24,33 @@ from armarium.capabilities.gateway.arguments import (
     TokenArgs,
 )
 from armarium.capabilities.gateway.config.files import ServerKind, ServerSpec
-from armarium.capabilities.gateway.contract import RAG_TOOLS
+from armarium.capabilities.gateway.contract import (
+    ASK_OUTPUT_SCHEMA,
+    RAG_TOOLS,
+    RAW_RESULTS,
+    SYNTHESIZED,
+    ask_input_schema,
+)
+from armarium.capabilities.gateway.downloads.links import DOWNLOAD_PATH
+from armarium.capabilities.gateway.downloads.service import Downloads
 from armarium.capabilities.gateway.errors import InvalidSource
 from armarium.capabilities.gateway.model import Resource
 from armarium.capabilities.gateway.query.discovery import describe_resource, discover_sources
 from armarium.capabilities.gateway.query.outcome import record_sources
 from armarium.capabilities.gateway.query.overview import overview
+from armarium.capabilities.gateway.responses import RAG_ERRORS
 from armarium.capabilities.gateway.selections.store import DEFAULT
 from armarium.capabilities.gateway.service import Gateway
+from armarium.capabilities.gateway.tools import RAG_TRAITS, SECRET_FIELDS, rate_limited
 from armarium.capabilities.gateway.upstreams.types import HealthState, UpstreamTool
+from armarium.foundation.concurrency.rate_limit import RateLimit
 from armarium.foundation.errors import InvalidArgument
+from armarium.foundation.routes import declare_route
 from armarium.foundation.schema import Json
+from armarium.foundation.security.access import Access
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Call, NoArgs
+from armarium.foundation.tools import Call, NoArgs, ToolSpec, declare_tool, no_text
 
 
 class Connection(TypedDict):
@@ -170,6 +185,93 @@ class SessionTools:
             name, call.principal.username, list(selection.resources), ttl_s=args.ttl_s
         )
         return {"capability_token": token, "expires_at": expires_at, "server": name, "source": args.source}
+
+
+def _nobody(name: str, token: str) -> None:
+    """Stands for what identifies the callers of links."""
+
+
+ASK: Final = declare_tool(
+    "rag_ask",
+    Gateway.ask,
+    title="Ask sources",
+    question_argument="query",
+    input_schema=ask_input_schema(),
+    output_schema=ASK_OUTPUT_SCHEMA,
+    read_only=True,
+    idempotent=True,
+    is_search=True,
+    subject=("", ""),
+    errors=RAG_ERRORS,
+    **RAG_TRAITS | {"content_fields": RAG_TRAITS["content_fields"] | {"query", "earlier"}},
+)
+"""An answer with its hits, to questions that may refer to earlier ones. Only the JSON API offers it."""
+SESSION_TOOLS: Final = (
+    declare_tool("rag_config", SessionTools.config, title="Configuration for user interfaces", read_only=True),
+    declare_tool("gateway_servers", SessionTools.servers, title="Servers the caller may use", read_only=True),
+    declare_tool("rag_resources", SessionTools.resources, title="Search the list of sources", read_only=True),
+    declare_tool("rag_connections", SessionTools.connections, title="Stored tokens", read_only=True),
+    declare_tool("rag_selection", SessionTools.selection, title="Show the selection", read_only=True),
+    declare_tool("rag_select", SessionTools.select, title="Store the selection", idempotent=True),
+    declare_tool("rag_deselect", SessionTools.deselect, title="Remove the selection", idempotent=True),
+    declare_tool(
+        "rag_connect", SessionTools.connect, title="Store a token", secret_fields=SECRET_FIELDS, subject=("server", "")
+    ),
+    declare_tool("rag_disconnect", SessionTools.disconnect, title="Remove a token", subject=("server", "")),
+    declare_tool("rag_issue_token", SessionTools.issue_token, title="Issue a capability token", subject=("source", "")),
+)
+"""Tools for user interfaces, which call them after every event: not rate limited. Only the JSON API offers them."""
+
+
+DOWNLOAD: Final = declare_tool(
+    "gateway_download",
+    Downloads.download,
+    title="Fetch a file by its link",
+    read_only=True,
+    # The tool that reads the file checks whether its caller may read it.
+    for_every_caller=True,
+    secret_fields=SECRET_FIELDS,
+    subject=("", "name"),
+    text=no_text,
+)
+"""Only the JSON API offers it, to whoever has a link."""
+ROUTE_TOOLS: Final = (ASK, *SESSION_TOOLS, DOWNLOAD, *ADMIN_TOOLS)
+
+_CONNECTION, _SELECTION = "/rag/connections/{server}", "/rag/selection"
+RAG_ROUTES: Final = (
+    declare_route("GET", "/config", "rag_config", "List the caller's servers and sources", at_root=True),
+    declare_route("GET", "/gateway/servers", "gateway_servers", "List all servers the caller may use", at_root=True),
+    declare_route("GET", "/rag/resources", "rag_resources", "Search the list of sources", at_root=True),
+    declare_route("POST", "/rag/search", RAW_RESULTS, "Search sources", at_root=True),
+    declare_route("POST", "/rag/synthesize", SYNTHESIZED, "Answer from sources", at_root=True, streams=True),
+    declare_route("POST", "/rag/ask", "rag_ask", "Ask sources", at_root=True, streams=True),
+    declare_route("GET", _SELECTION, "rag_selection", "Show the selected servers and sources", at_root=True),
+    declare_route("PUT", _SELECTION, "rag_select", "Select servers and sources", at_root=True),
+    declare_route("DELETE", _SELECTION, "rag_deselect", "Remove a selection", at_root=True),
+    declare_route("GET", "/rag/connections", "rag_connections", "List the stored tokens", at_root=True),
+    declare_route("POST", _CONNECTION, "rag_connect", "Store a token for a server", success=201, at_root=True),
+    declare_route("DELETE", _CONNECTION, "rag_disconnect", "Remove the token", at_root=True),
+    declare_route("POST", "/rag/tokens", "rag_issue_token", "Issue a capability token", success=201, at_root=True),
+)
+"""The contract fixes the paths, so they are at the root of the API."""
+DOWNLOAD_ROUTE: Final = declare_route(
+    "GET",
+    f"{DOWNLOAD_PATH}/{{name}}",
+    "gateway_download",
+    "Fetch a file by its link",
+    at_root=True,
+    # It needs no key, since a link has a token.
+    identify=_nobody,
+    is_file=True,
+)
+ROUTES: Final = (*RAG_ROUTES, DOWNLOAD_ROUTE, *ADMIN_ROUTES)
+"""All of them. `identify` and the group of administrators are replaced when they are bound."""
+
+
+def bind_ask_tool(gateway: Gateway, rate_limit: RateLimit | None = None, access: Access | None = None) -> ToolSpec:
+    """`ASK`, like the three tools."""
+    tool = replace(ASK.bind(gateway, access), input_schema=ask_input_schema(gateway.limits.top_k_max))
+    return rate_limited(tool, rate_limit)
 
 
 def _describe_server(

@@ -1,18 +1,22 @@
-"""What people need to browse the store, and agents do not: only routes offer it."""
+"""The store's routes, and the tools that only they offer: what people need to browse the store, and agents do not."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from armarium.capabilities.store import arguments
 from armarium.capabilities.store.errors import Conflict
 from armarium.capabilities.store.files import browse, listings, reads
 from armarium.capabilities.store.model import Content, DeletedFiles, EntriesPage, IndexedStat, Projects, Scope, Sent
 from armarium.capabilities.store.service import Store
+from armarium.capabilities.store.tools import READS
 from armarium.capabilities.store.validation import checked_inner_path, checked_number, checked_path, name_of
 from armarium.foundation.byte_transfers import ByteSource, transfer_of
-from armarium.foundation.tools import Call
+from armarium.foundation.refs import FileRef
+from armarium.foundation.routes import RawFiles, Route, bind_routes, declare_route
+from armarium.foundation.security.access import Access
+from armarium.foundation.tools import Call, DeclaredTool, ToolSpec, declare_tool, unbounded
 
 _LARGEST_FILE = 2**30
 
@@ -100,6 +104,58 @@ class StoreBrowser:
         return ByteSource(name_of(path), size, f"v{version}", read)
 
 
-def unbounded(given: Mapping[str, object]) -> float:
-    """The deadline of a transfer, which takes as long as its client."""
-    return math.inf
+_EXTENDING: Final[tuple[tuple[str, DeclaredTool[StoreBrowser]], ...]] = (
+    ("file_stat", declare_tool("file_stat_indexed", StoreBrowser.stat, title="Metadata and index state", **READS)),
+    ("file_read", declare_tool("file_read_version", StoreBrowser.read, title="Read a version", **READS)),
+    ("file_list", declare_tool("file_list_page", StoreBrowser.list_entries, title="List by pages", **READS)),
+    ("file_list", declare_tool("file_projects", StoreBrowser.list_projects, title="List projects", **READS)),
+    ("file_history", declare_tool("file_deleted", StoreBrowser.list_deleted, title="List deleted files", **READS)),
+    (
+        "file_read",
+        declare_tool("file_send", StoreBrowser.send, title="Download a file", deadline_s=unbounded, **READS),
+    ),
+)
+"""The contract fixes the schemas of the others. Each of these is offered if the tool that it extends is."""
+ROUTE_TOOLS: Final = tuple(tool for _, tool in _EXTENDING)
+
+_AT_PATH = frozenset({"path"})
+# PUT must be idempotent, and appending is not.
+_WHOLE_FILE = {"mode": "TRUNCATE", "offset": 0}
+ROUTES: Final = (
+    declare_route("GET", "/store", "file_projects", "List projects", at_root=True),
+    declare_route("GET", "/{project}/files", "file_list_page", "List files and directories"),
+    declare_route("GET", "/{project}/deleted", "file_deleted", "List deleted files"),
+    declare_route("GET", "/{project}/stat", "file_stat_indexed", "Get the metadata of a path"),
+    declare_route("GET", "/{project}/file", "file_read_version", "Read a file, a part or a version of it"),
+    declare_route("PUT", "/{project}/file", "file_write", "Write a whole file", query=_AT_PATH, presets=_WHOLE_FILE),
+    declare_route("PATCH", "/{project}/file", "file_write", "Append to a file, or replace bytes of it", query=_AT_PATH),
+    declare_route("DELETE", "/{project}/file", "file_delete", "Delete a file or a directory"),
+    declare_route("GET", "/{project}/history", "file_history", "List the stored versions of a file"),
+    declare_route("POST", "/{project}/restore", "file_restore", "Restore an earlier version of a file"),
+    declare_route("POST", "/{project}/purge", "file_purge", "Delete earlier versions and deleted files for good"),
+    declare_route("POST", "/{project}/rename", "file_rename", "Rename or move a file or a directory"),
+    declare_route("GET", "/{project}/search", "file_search", "Search by meaning and by words"),
+)
+"""The JSON API. Paths are below that of the store."""
+
+
+def tools_for_routes(store: Store, access: Access, offered: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """The tools that only routes offer, for a store that offers these tools."""
+    names, browser = {tool.name for tool in offered}, StoreBrowser(store)
+    return [tool.bind(browser, access) for extended, tool in _EXTENDING if extended in names]
+
+
+def routes_to(tools: Iterable[ToolSpec]) -> list[Route]:
+    """The routes to these tools, which need not be all."""
+    offered = {tool.name: tool for tool in tools}
+    return bind_routes([route for route in ROUTES if route.tool in offered], offered.values())
+
+
+def raw_files(tools: Iterable[ToolSpec]) -> RawFiles | None:
+    """The bytes of files, by references such as `store://notes/a.md`; None if files cannot be read."""
+    send = next((tool for tool in tools if tool.name == "file_send"), None)
+    return None if send is None else RawFiles("store", _named_by, send)
+
+
+def _named_by(ref: FileRef) -> Mapping[str, str]:
+    return {"project": ref.space, "path": f"/{ref.path}"}
