@@ -90,8 +90,7 @@ class Server:
             metrics=self.metrics,
             limits=self.settings.limits,
             has_session=sessions.has,
-            browser_caller=console.browser_caller if console is not None else None,
-            element_caller=console.element_caller if console is not None else None,
+            browsers=console.sessions if console is not None else None,
         )
         if endpoint is not None:
             paths = {endpoint.path: self.mcp_server(identity=endpoint.identity)}

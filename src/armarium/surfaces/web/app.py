@@ -73,7 +73,7 @@ class JsonApi:
             methods[route.method] = route
         self._dispatcher = dispatcher
         self._gate = gate
-        self._calls = RunningCalls(dispatcher)
+        self._calls = RunningCalls(dispatcher, gate)
         raw: RawEndpoint | None = None
         if file_tools is not None and file_tools.raw_files:
             raw = RawEndpoint(file_tools.raw_files, file_tools.tickets, dispatcher, gate, self._calls)
