@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.foundation.errors import NotInGroup
-from armarium.foundation.security.access import is_member, not_in_group
-from armarium.foundation.security.identity import ANYONE
+from armarium.foundation.security.access import not_in_group
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate, GatedApp
 from armarium.surfaces.http.errors import HttpError
@@ -60,13 +60,13 @@ class McpApp:
         further: Sequence[BaseRoute] = (),
         not_ready: Callable[[], Sequence[str]] = lambda: (),
         keep_alive_s: float = 15.0,
-        metrics_groups: Collection[str] = (),
+        may_read_metrics: Callable[[Principal], bool] = lambda principal: True,
         trusted_proxies: Sequence[IpNetwork] = (),
     ) -> None:
         self._gate = gate
         self._sessions = sessions
         self._metrics = metrics
-        self._metrics_groups = frozenset(metrics_groups)
+        self._may_read_metrics = may_read_metrics
         self._beside = beside
         self._not_ready = not_ready
         self._endpoints = [
@@ -126,8 +126,7 @@ class McpApp:
 
     async def _serve_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The metrics show what all callers do, so they require a group."""
-        principal = (await self._gate.admit_reader(scope)).principal
-        if principal is not ANYONE and not is_member(principal, self._metrics_groups):
+        if not self._may_read_metrics((await self._gate.admit_reader(scope)).principal):
             raise HttpError(403, not_in_group().message, reason=NotInGroup.code)
         content_type = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         await respond(send, 200, self._metrics.exposition(), content_type)

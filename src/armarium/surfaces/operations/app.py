@@ -12,6 +12,7 @@ from armarium.capability import CheckResult
 from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.routes import Route
 from armarium.foundation.security.access import ADMINISTER, Access, AccessRule
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import local_tool
@@ -24,8 +25,10 @@ from armarium.surfaces.operations.status import ServedCapability, StatusTools
 OPERATIONS: Final = "operations"
 """The name of the operations in logs, in the audit log and in the policy."""
 
-_METRICS: Final = "metrics"
+METRICS: Final = "metrics"
 """The role of those who may read metrics."""
+EVERY_CALL: Final = "audit"
+"""The role of those who see the calls of all callers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,14 @@ def _operations(
     series: MetricSeries,
     run_checks: Callable[[], Sequence[CheckResult]],
 ) -> Operations:
-    access = Access(OPERATIONS, operations_rule(settings))
+    access = operations_access(settings)
     status = StatusTools(
         capabilities,
         metrics,
         series,
         settings.state_path(),
         _features(settings),
-        lambda call: access.admits(call.principal, _METRICS),
+        lambda call: access.admits(call.principal, METRICS),
     )
     audit_file = settings.audit_file() if settings.audit.enabled else None
     listed = settings.security.keys if settings.security.auth == "keys" else ()
@@ -83,16 +86,23 @@ def _operations(
     configuration = ConfigurationTools(settings, run_checks)
     routes = [(OPERATIONS, [*_status_routes(status, access), *_admin_routes(keys, configuration, access)])]
     if audit_file is not None:
-        routes.append((AUDIT, own_calls_routes(audit_file, settings.security.audit_groups)))
+        routes.append((AUDIT, own_calls_routes(audit_file, partial(sees_calls_of, access))))
     return Operations(access, routes)
 
 
-def operations_rule(settings: CoreSettings) -> AccessRule:
-    """The groups of the roles."""
+def operations_access(settings: CoreSettings) -> Access:
+    """Who may use the operations. A key that is restricted to capabilities may not: they show all of them."""
     security = settings.security
-    # Without keys nobody is in a group.
-    metrics = frozenset(security.metrics_groups if security.auth != "none" else ())
-    return AccessRule(narrower={_METRICS: metrics, ADMINISTER: frozenset(security.admin_groups)})
+    groups = {METRICS: security.metrics_groups, EVERY_CALL: security.audit_groups, ADMINISTER: security.admin_groups}
+    if security.auth == "none":
+        # Nobody is in a group then.
+        del groups[METRICS]
+    return Access(OPERATIONS, AccessRule(narrower={role: frozenset(names) for role, names in groups.items()}))
+
+
+def sees_calls_of(access: Access, principal: Principal, apikey_hash: str | None) -> bool:
+    """Whether the caller may see the calls of the caller with this key; None stands for all callers."""
+    return principal.apikey_hash == apikey_hash or access.admits(principal, EVERY_CALL)
 
 
 def _features(settings: CoreSettings) -> dict[str, bool]:
@@ -108,7 +118,7 @@ def _features(settings: CoreSettings) -> dict[str, bool]:
 def _status_routes(service: StatusTools, access: Access) -> list[Route]:
     tool = partial(local_tool, access=access, read_only=True, idempotent=True)
     status = tool("server_status", service.status, title="Status", for_every_caller=True)
-    series = tool("metric_series", service.metric_series, title="Metrics over time", role=_METRICS)
+    series = tool("metric_series", service.metric_series, title="Metrics over time", role=METRICS)
     return [
         Route("GET", "/status", status, "Show what the server is and does", at_root=True),
         Route("GET", "/metrics/series", series, "Show metrics over time", at_root=True),

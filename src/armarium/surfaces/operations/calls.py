@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import Route
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, local_tool
 
@@ -80,7 +81,7 @@ class OwnCallsTools:
     """What callers learn about calls: their own, and members of the groups those of everybody."""
 
     file: Path
-    administrators: frozenset[str]
+    sees_calls_of: Callable[[Principal, str | None], bool]
 
     async def list_calls(self, call: Call, args: OwnCallsArgs) -> OwnCalls:
         """List your own calls, newest first, with their arguments as the audit log has them: content and secrets are
@@ -102,7 +103,6 @@ class OwnCallsTools:
         return {"facets": facets, "calls": counted.calls, "complete": counted.is_complete}
 
     def _wanted(self, call: Call, args: CallFilterArgs) -> AuditFilter:
-        of_everybody = call.principal.is_owner or not self.administrators.isdisjoint(call.principal.groups)
         return AuditFilter(
             tool=args.tool or None,
             capability=args.capability or None,
@@ -113,13 +113,14 @@ class OwnCallsTools:
             status=args.status or None,
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
-            apikey_hash=None if of_everybody else call.principal.apikey_hash,
+            apikey_hash=None if self.sees_calls_of(call.principal, None) else call.principal.apikey_hash,
         )
 
 
-def own_calls_routes(file: Path, administrators: Collection[str]) -> list[Route]:
-    """The routes to the calls in this audit log."""
-    service = OwnCallsTools(file, frozenset(administrators))
+def own_calls_routes(file: Path, sees_calls_of: Callable[[Principal, str | None], bool]) -> list[Route]:
+    """The routes to the calls in this audit log. `sees_calls_of` tells whether a caller may see those of a key; None
+    stands for all."""
+    service = OwnCallsTools(file, sees_calls_of)
     own: dict[str, Any] = {"read_only": True, "idempotent": True, "for_every_caller": True}
     listing = local_tool("list_calls", service.list_calls, title="Own calls", **own)
     counts = local_tool("count_calls", service.count_calls, title="Own calls by facet", **own)
