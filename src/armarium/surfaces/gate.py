@@ -40,7 +40,6 @@ _FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
 _BEARER_PROTOCOL = "bearer."
 _PATHS_OF_PAGES = ("/api/", "/console")
 """What pages of the console load and call. What speaks MCP has no pages."""
-_UNIQUE_HEADERS = frozenset({b"authorization", b"host", b"origin"})
 
 
 BrowserCaller = Callable[[Mapping[bytes, bytes], Scope], Caller | None]
@@ -334,10 +333,5 @@ def _address(scope: Scope) -> str | None:
 
 
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers of a request. A header that identifies the caller must not be repeated."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if name in headers and name in _UNIQUE_HEADERS:
-            raise HttpError(400, f"the header {name.decode()} is repeated")
-        headers[name] = value
-    return headers
+    """The headers of a request. Those that identify the caller were not repeated (`UniqueHeaders`)."""
+    return dict(scope["headers"])

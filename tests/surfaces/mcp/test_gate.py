@@ -397,7 +397,7 @@ async def test_refusals_are_counted_by_status() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "host", "origin"])
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics"])
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics", "/health", "/nowhere", "/api/status", "/console"])
 async def test_a_header_that_decides_who_calls_is_refused_when_it_is_repeated(
     guarded: str, name: str, path: str
 ) -> None:

@@ -13,20 +13,24 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from armarium.foundation.errors import NotInGroup
 from armarium.foundation.security.access import not_in_group
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.errors import HttpError, json_rpc_error
 from armarium.surfaces.http.forwarded import ForwardedRequests, IpNetwork
 from armarium.surfaces.http.origins import AllowedOrigins
 from armarium.surfaces.http.responses import respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
+from armarium.surfaces.web.endpoint import json_error
+from armarium.surfaces.web.openapi import API_ROOT
+
+_UNIQUE_HEADERS = frozenset({b"authorization", b"host", b"origin"})
 
 
 class HttpSurface(Protocol):
@@ -81,7 +85,11 @@ class McpApp:
                 *further,
                 *(beside.routes if beside is not None else ()),
             ],
-            middleware=[Middleware(ForwardedRequests, trusted_proxies), *_cors_middleware(gate.allowed_origins)],
+            middleware=[
+                Middleware(ForwardedRequests, trusted_proxies),
+                Middleware(UniqueHeaders, gate),
+                *_cors_middleware(gate.allowed_origins),
+            ],
         )
         # Starlette's own redirects repeat the Host header before the gate has checked it.
         self.asgi.router.redirect_slashes = False
@@ -137,6 +145,24 @@ class McpApp:
         query = scope["query_string"].decode("latin-1")
         location = scope["path"].rstrip("/") + (f"?{query}" if query else "")
         await respond(send, 307, headers={"location": location})
+
+
+class UniqueHeaders:
+    """Rejects a request, whatever its path, if a header that identifies the caller is repeated.
+    A proxy might have checked the other one."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ()) if name in _UNIQUE_HEADERS]
+        if len(names) == len(set(names)):
+            await self._app(scope, receive, send)
+            return
+        repeated = next(name for name in names if names.count(name) > 1).decode()
+        form = json_error if scope["path"].startswith(f"{API_ROOT}/") else json_rpc_error
+        await self._gate.send_error(HttpError(400, f"the header {repeated} is repeated"), scope, send, form)
 
 
 def _cors_middleware(allowed_origins: AllowedOrigins) -> list[Middleware]:
