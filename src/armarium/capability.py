@@ -34,6 +34,8 @@ class Facilities:
     """The largest request body that reaches a tool; None means unlimited."""
     address: str | None = None
     """The URL at which programs on this machine reach the server, without a path; None if it does not serve HTTP."""
+    is_served: bool = False
+    """Whether the server that it is for runs in this process, and so uses the state of each capability."""
     sources: Sources = field(default_factory=Sources)
     """The search sources of this server. A capability with searchable content registers it here."""
 

@@ -36,7 +36,8 @@ _PROBE_TIMEOUT_S = 1.0
 
 def server_checks(settings: CoreSettings, *, is_running: bool = True) -> list[CheckResult]:
     """The results of all checks of a server with these settings. Of a running one, the port is not checked."""
-    return [open_files(), *_renamed(settings), *_server(settings, is_running=is_running), *capability_checks(settings)]
+    of_server = [open_files(), *_renamed(settings), *_server(settings, is_running=is_running)]
+    return [*of_server, *capability_checks(settings, is_running=is_running)]
 
 
 def _renamed(settings: CoreSettings) -> Generator[CheckResult]:
@@ -59,9 +60,9 @@ def _server(settings: CoreSettings, *, is_running: bool) -> Generator[CheckResul
     yield _traces(settings)
 
 
-def capability_checks(settings: CoreSettings | None) -> Generator[CheckResult]:
+def capability_checks(settings: CoreSettings | None, *, is_running: bool = False) -> Generator[CheckResult]:
     """The checks of the capabilities. Without settings, those that need none."""
-    facilities = facilities_for(settings or Settings())
+    facilities = facilities_for(settings or Settings(), is_served=is_running)
     for manifest in MANIFESTS:
         yield from manifest.check(getattr(settings, manifest.name, None), facilities)
 

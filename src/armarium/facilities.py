@@ -12,7 +12,9 @@ from armarium.foundation.settings.model import CoreSettings
 from armarium.settings import configured
 
 
-def facilities_for(settings: CoreSettings, events: Events | None = None, address: str | None = None) -> Facilities:
+def facilities_for(
+    settings: CoreSettings, events: Events | None = None, address: str | None = None, *, is_served: bool = False
+) -> Facilities:
     """What a server with these settings provides to its capabilities."""
     private_paths = [path for path in (settings.state_path(), token_path(settings)) if path is not None]
     private_paths += secret_files(settings)
@@ -25,4 +27,5 @@ def facilities_for(settings: CoreSettings, events: Events | None = None, address
         credential_patterns=patterns_of(settings.security.hide_credentials, CREDENTIAL_FILES),
         max_body_bytes=settings.server.max_body_bytes,
         address=address,
+        is_served=is_served,
     )

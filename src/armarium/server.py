@@ -29,7 +29,7 @@ from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
 from armarium.surfaces.mcp.server import McpServer, mcp_server
 from armarium.surfaces.mcp.sessions import Sessions
-from armarium.surfaces.operations.app import Operations, open_operations
+from armarium.surfaces.operations.app import METRICS, Operations, open_operations, operations_access, sees_calls_of
 from armarium.surfaces.operations.status import ServedCapability
 from armarium.surfaces.pipe.tool import pipe_tool
 from armarium.surfaces.web.app import JsonApi
@@ -80,7 +80,7 @@ class Server:
         """The HTTP application: `/mcp` with all tools, `/mcp/<capability>` with one capability's, and the JSON API
         below `/api`; or a single endpoint."""
         server, console = self.settings.server, self.console if endpoint is None else None
-        sessions = Sessions(self.settings.sessions, self.metrics)
+        sessions, operations = Sessions(self.settings.sessions, self.metrics), operations_access(self.settings)
         gate = Gate(
             authenticator,
             allowed_origins=server.allowed_origins,
@@ -90,8 +90,7 @@ class Server:
             metrics=self.metrics,
             limits=self.settings.limits,
             has_session=sessions.has,
-            browser_caller=console.browser_caller if console is not None else None,
-            element_caller=console.element_caller if console is not None else None,
+            browsers=console.sessions if console is not None else None,
         )
         if endpoint is not None:
             paths = {endpoint.path: self.mcp_server(identity=endpoint.identity)}
@@ -106,7 +105,6 @@ class Server:
                 routes.append((console.name, console.routes))
             if self.file_tools is not None:
                 routes.append((FILES, self.file_tools.routes))
-        operations = console.operations if console is not None else None
         api: JsonApi | None = None
         if routes:
             api = JsonApi(
@@ -114,9 +112,9 @@ class Server:
                 self.dispatcher,
                 gate,
                 self.events,
-                operations=operations,
+                operations=console.operations if console is not None else None,
                 file_tools=self.file_tools,
-                audit_groups=self.settings.security.audit_groups,
+                sees_calls_of=partial(sees_calls_of, operations),
             )
         return McpApp(
             paths,
@@ -126,7 +124,7 @@ class Server:
             beside=api,
             further=console.endpoints(gate, self.dispatcher, authenticator) if console is not None else (),
             not_ready=self._not_ready,
-            metrics_groups=self.settings.security.metrics_groups,
+            may_read_metrics=lambda principal: operations.admits(principal, METRICS),
             trusted_proxies=server.trusted_proxies,
         )
 
@@ -152,7 +150,7 @@ async def open_server(
     if settings.renamed:
         _log.info("the settings file has names of another document", extra={"renamed": dict(settings.renamed)})
     restrict_network(settings.network)
-    facilities = facilities_for(settings, events, address)
+    facilities = facilities_for(settings, events, address, is_served=True)
     sections = [(manifest, section) for manifest, section in configured(settings) if manifest.is_enabled(section)]
     for manifest, _ in sections:
         manifest.require_packages()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
@@ -116,6 +120,50 @@ async def test_logging_out_everywhere_ends_all_browsers_and_what_is_on_the_scree
     await dialog.get_by_label("Key", exact=True).fill(token)
     await dialog.get_by_role("button", name="Log in").click()
     await expect(dialog).to_be_hidden()
+
+
+class Neighbour(BaseHTTPRequestHandler):
+    """Another program of this machine, whose page sets a cookie."""
+
+    planted = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("set-cookie", self.planted)
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>planted</title>")
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@contextmanager
+def neighbour(cookie: str) -> Iterator[str]:
+    """The address of a page on another port, which sets this cookie."""
+    handler = type("Planting", (Neighbour,), {"planted": cookie})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}"
+        finally:
+            http.shutdown()
+
+
+async def test_another_port_that_sets_the_cookie_of_a_valid_session_locks_nobody_out(
+    owner: Visitor, server: ServerProcess, state_dir: Path, token: str
+) -> None:
+    other = httpx.post(f"{server.url}/api/session", json={"key": token}, timeout=60)
+    name, value = next(iter(other.cookies.items()))
+    with neighbour(f"{name}={value}; Path=/api") as address:
+        owner.expected = f"request to {address}"
+        page = await owner.context.new_page()
+        await page.goto(address)
+        await expect(page).to_have_title("planted")
+    page = await owner.open("/console/activity")
+    await expect(page.get_by_role("heading", name="Activity")).to_be_visible()
+    await expect(page.get_by_role("button", name="Person and preferences")).to_contain_text("owner")
+    await page.goto(link(server.url, OwnerLinks(state_dir).create()))
+    await expect(areas(page)).to_be_visible()
 
 
 async def test_the_cookie_without_the_proof_shows_the_log_in(owner: Visitor) -> None:

@@ -28,7 +28,7 @@ ROLES = {
     "registry": ("read", "report", "judge", "administer"),
     "corpus": ("read", "write", "administer"),
     "gateway": ("read", "write", "administer"),
-    "operations": ("metrics", "administer"),
+    "operations": ("metrics", "audit", "administer"),
 }
 """The roles of each capability and of the server's operations, as the documentation tells them."""
 WHOLE = {name: f"all-{name}" for name in ROLES if name != "operations"}
@@ -114,6 +114,7 @@ def _settings(base: Path, dsn: str) -> Json:
         "security": {
             "auth": "keys",
             "metrics_groups": [BY_ROLE["operations", "metrics"]],
+            "audit_groups": [BY_ROLE["operations", "audit"]],
             "admin_groups": [BY_ROLE["operations", "administer"]],
         },
         "sandbox": {"roots": [root("docs"), root(SECRET_ROOT, **secret_root)], **restricted("sandbox")},

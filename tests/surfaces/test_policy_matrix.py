@@ -28,7 +28,6 @@ from armarium.surfaces.dispatch import Dispatcher
 from support import fetching_upstream
 from support.mcp_messages import calling, http_client, open_session, request
 from support.policy_server import (
-    BY_ROLE,
     CANARY,
     LINK_BASE,
     RESOURCES,
@@ -177,7 +176,7 @@ async def test_every_tool_and_route_for_every_caller(served: PolicyServer, capsy
                 continue
             metrics = await http.get("/metrics")
             cells["metrics"] += 1
-            if (metrics.status_code == 200) is not (BY_ROLE["operations", "metrics"] in tester.groups):
+            if (metrics.status_code == 200) is not tester.may("operations", "metrics", read_only=True):
                 faults.append(f"/metrics: {tester.name} got {metrics.status_code}")
             for path, capability, route in routes_of(served):
                 answer = await request_to(http, path, capability, route)
@@ -522,6 +521,55 @@ class _Open(Access):
 
 async def _answers(call: Call, arguments: Mapping[str, Any]) -> Json:
     return {}
+
+
+async def test_calls_of_others_are_shown_to_auditors_alone(
+    served: PolicyServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`GET /api/audit` and the event `call` are for every caller, and show what is theirs."""
+    valid = [tester for tester in served.testers if tester.is_valid]
+    auditors = {each.name for each in valid if each.may("operations", "audit", read_only=True)}
+    told: dict[str, set[str]] = {tester.name: set() for tester in valid}
+    last = valid[-1].name
+
+    async def listen(tester: KeyHolder, started: anyio.Event) -> None:
+        async with http_client(served.address, tester.key) as http, http.stream("GET", "/api/events") as answer:
+            async for line in answer.aiter_lines():
+                started.set()
+                if line.startswith("event: end"):
+                    return
+                if line.startswith("data:") and "call_id" in line:
+                    told[tester.name].add(json.loads(line.removeprefix("data:"))["principal"])
+
+    async with anyio.create_task_group() as tasks:
+        for tester in valid:
+            started = anyio.Event()
+            tasks.start_soon(listen, tester, started)
+            await started.wait()
+        for tester in valid:
+            async with http_client(served.address, tester.key) as http:
+                assert (await http.get("/api/status")).status_code == 200
+        await served.server.events.publish(PublicEvent("end", {}))
+    everybody = {tester.name for tester in valid}
+    assert told == {name: everybody if name in auditors else {name} for name in everybody}
+
+    cells = 0
+    for tester in valid:
+        async with http_client(served.address, tester.key) as http:
+
+            async def listed(http: httpx.AsyncClient = http, tester: KeyHolder = tester) -> set[str]:
+                page = (await http.get("/api/audit", params={"limit": 1000})).json()
+                callers = {each["principal"] for each in page["calls"]}
+                return callers if {tester.name, last} & callers else set()
+
+            shown = await eventually(listed, what="the calls are in the audit log")
+            facets = (await http.get("/api/audit/facets")).json()["facets"]["principal"]
+            cells += 2
+            for callers in (shown, set(facets)):
+                assert callers <= everybody if tester.name in auditors else callers == {tester.name}, tester.name
+    with capsys.disabled():
+        print(f"\ncalls of others: {cells} cells, {len(auditors)} auditors")
+    assert 0 < len(auditors) < len(valid)
 
 
 async def test_events_reach_only_callers_who_may_read_what_they_are_about(served: PolicyServer) -> None:

@@ -2657,7 +2657,7 @@ export interface components {
             name: string;
             unit: string;
             threshold?: number;
-            values: number[];
+            values: (number | null)[];
         };
         "list_keys.answer.ListedKey": {
             name: string;

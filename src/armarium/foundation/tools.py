@@ -332,6 +332,13 @@ class _PlainSchema(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
+    def list_schema(self, schema: core_schema.ListSchema) -> JsonSchemaValue:
+        described, items = super().list_schema(schema), schema.get("items_schema")
+        if items is not None and items["type"] == "nullable":
+            # An item cannot be left out.
+            described["items"] = {"anyOf": [described["items"], {"type": "null"}]}
+        return described
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         described = super().default_schema(schema)
         if described.get("default", ...) is None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from armarium.foundation.security.identity import ANYONE, Principal
 
+CONSOLE = "console"
+"""The surface of calls that the session of a browser makes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import anyio
 import orjson
@@ -19,7 +19,7 @@ from armarium.foundation.schema import Json
 from armarium.foundation.security.identity import ANYONE, Authenticator, Principal
 from armarium.foundation.settings.model import LimitSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller import CONSOLE, Caller
 from armarium.surfaces.http.errors import HttpError, json_rpc_error
 from armarium.surfaces.http.forwarded import is_clear_text
 from armarium.surfaces.http.origins import AllowedHosts, AllowedOrigins
@@ -40,12 +40,32 @@ _FORBIDDEN_ORIGIN = "FORBIDDEN_ORIGIN"
 _BEARER_PROTOCOL = "bearer."
 _PATHS_OF_PAGES = ("/api/", "/console")
 """What pages of the console load and call. What speaks MCP has no pages."""
-_UNIQUE_HEADERS = frozenset({b"authorization", b"host", b"origin"})
 
 
 BrowserCaller = Callable[[Mapping[bytes, bytes], Scope], Caller | None]
-"""Finds the caller of a request by the session of a browser, from its headers. None: the request has no session. Raises
-`HttpError` if the session may not be used like this."""
+
+
+class Browsers(Protocol):
+    """The browsers that are logged in."""
+
+    def caller_of(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller | None:
+        """The caller of a request by the session of its browser, from its headers. None: the request has no session.
+        Raises `HttpError` if the session may not be used like this."""
+        ...
+
+    def caller_of_element(
+        self, headers: Mapping[bytes, bytes], scope: Scope, session_id: str | None = None
+    ) -> Caller | None:
+        """The same for an element of a page, whose address needs this session."""
+        ...
+
+    def is_open(self, session_id: str | None) -> bool:
+        """Whether there is such a session, and it has not ended."""
+        ...
+
+    async def wait_until_ended(self, session_id: str | None) -> None:
+        """Return when the session has ended."""
+        ...
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -72,8 +92,7 @@ class Gate:
         metrics: Metrics,
         limits: LimitSettings | None = None,
         has_session: Callable[[str], bool] = lambda session: False,
-        browser_caller: BrowserCaller | None = None,
-        element_caller: BrowserCaller | None = None,
+        browsers: Browsers | None = None,
         body_timeout_s: float = 30.0,
     ) -> None:
         limits = limits or LimitSettings()
@@ -85,8 +104,7 @@ class Gate:
         self._warned_of_clear_text = False
         self._metrics = metrics
         self._has_session = has_session
-        self._browser_caller = browser_caller
-        self._element_caller = element_caller
+        self._browsers = browsers
         self._rate_limit = None if rate is None else RateLimit(rate, limits.request_burst, TooManyCalls)
         self._own_rate_limits: dict[float, RateLimit] = {}
         """The limits of keys that have a rate of their own, by that rate."""
@@ -147,10 +165,12 @@ class Gate:
         caller, _ = await self._identify_and_limit(request_headers(scope), scope)
         return caller
 
-    async def admit_element(self, scope: Scope) -> Caller:
+    async def admit_element(self, scope: Scope, session_id: str | None) -> Caller:
         """Admit a request of an element of a page, such as an image. It has the cookie of a session and not its proof,
-        so its address must say what it may get."""
-        caller, _ = await self._identify_and_limit(request_headers(scope), scope, self._element_caller)
+        so its address must say what it may get, and in which session."""
+        browsers = self._browsers
+        find = partial(browsers.caller_of_element, session_id=session_id) if browsers is not None else None
+        caller, _ = await self._identify_and_limit(request_headers(scope), scope, find)
         return caller
 
     async def admit_socket(self, scope: Scope) -> Caller:
@@ -181,18 +201,33 @@ class Gate:
         await respond(respond_with, error.status, orjson.dumps(form(error)), error.headers)
 
     def knows(self, caller: Caller) -> bool:
-        """Whether the key of an admitted caller is still valid. A stream asks this before each message."""
-        return self._authenticator.knows(caller.principal)
+        """Whether the key of an admitted caller is still valid, and their session open. A stream asks this before each
+        message."""
+        is_open = (browsers := self._browsers_of(caller)) is None or browsers.is_open(caller.session)
+        return is_open and self._authenticator.knows(caller.principal)
+
+    async def wait_until_ended(self, caller: Caller) -> None:
+        """Return when the session of the caller's browser has ended; never for another caller. What runs for long,
+        such as a stream, ends with it."""
+        if (browsers := self._browsers_of(caller)) is None:
+            await anyio.sleep_forever()
+        else:
+            await browsers.wait_until_ended(caller.session)
 
     def check_address(self, scope: Scope) -> None:
         """Check only the Host and Origin headers."""
         self._check_origin(request_headers(scope), scope["path"])
 
+    def _browsers_of(self, caller: Caller) -> Browsers | None:
+        return self._browsers if caller.surface == CONSOLE else None
+
     async def _identify_and_limit(
         self, headers: Mapping[bytes, bytes], scope: Scope, browser_caller: BrowserCaller | None = None
     ) -> tuple[Caller, str]:
         """The caller, and the key under which its requests are limited."""
-        caller = limited = self._identify(headers, scope, browser_caller or self._browser_caller)
+        if browser_caller is None and self._browsers is not None:
+            browser_caller = self._browsers.caller_of
+        caller = limited = self._identify(headers, scope, browser_caller)
         if caller.principal is ANYONE:
             # An invented session id must not create a new caller with limits of its own.
             session = headers.get(b"mcp-session-id", b"").decode("latin-1")
@@ -242,7 +277,7 @@ class Gate:
         # Any name may point to this server. A page that rebinds its own name has no session, and without keys it would
         # need none.
         is_trusted = self._allowed_hosts.names_this_server(host) or (
-            self._browser_caller is not None and not self._authenticator.is_open and path.startswith(_PATHS_OF_PAGES)
+            self._browsers is not None and not self._authenticator.is_open and path.startswith(_PATHS_OF_PAGES)
         )
         is_own = is_trusted and name in (f"http://{host}", f"https://{host}")
         if not is_own and not self.allowed_origins.allow(name):
@@ -298,10 +333,5 @@ def _address(scope: Scope) -> str | None:
 
 
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers of a request. A header that identifies the caller must not be repeated."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if name in headers and name in _UNIQUE_HEADERS:
-            raise HttpError(400, f"the header {name.decode()} is repeated")
-        headers[name] = value
-    return headers
+    """The headers of a request. Those that identify the caller were not repeated (`UniqueHeaders`)."""
+    return dict(scope["headers"])

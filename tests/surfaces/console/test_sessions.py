@@ -55,6 +55,20 @@ def test_the_cookie_alone_is_worth_nothing(sessions: ConsoleSessions, proof: str
     assert (refused.value.status, refused.value.reason) == (401, "UNAUTHORIZED")
 
 
+def test_the_proof_tells_which_of_several_sessions_it_is(sessions: ConsoleSessions) -> None:
+    """Another port can set the cookie of a valid session, which browsers send first."""
+    _, planted = sessions.open(Identity(BEN))
+    mine, own = sessions.open(Identity(ANN))
+    for cookies in ((planted, own), (own, planted)):
+        header = "; ".join(f"armarium_8091={each.cookie}" for each in cookies)
+        caller = sessions.caller_of(sent(own, cookie=header), SCOPE)
+        assert caller is not None
+        assert caller.session == mine.id
+        element = sessions.caller_of_element(sent(own, cookie=header), SCOPE, mine.id)
+        assert element is not None
+        assert element.session == mine.id
+
+
 def test_the_proof_alone_is_worth_nothing(sessions: ConsoleSessions) -> None:
     _, secrets = sessions.open(Identity(ANN))
     assert sessions.caller_of(sent(secrets, cookie="armarium_8091=guessed"), SCOPE) is None

@@ -183,7 +183,7 @@ async def test_a_server_open_to_anyone_asks_for_no_key_and_calls_everyone_anonym
 
 async def test_metrics_are_for_their_groups_whose_names_are_not_told_to_others() -> None:
     rig = build()
-    app = McpApp(rig.servers, rig.gate, rig.sessions, rig.metrics, metrics_groups=("staff",))
+    app = McpApp(rig.servers, rig.gate, rig.sessions, rig.metrics, may_read_metrics=lambda each: "staff" in each.groups)
     async with serving(app) as url, http_client(url) as alice, http_client(url, BOB_KEY) as bob:
         assert (await alice.get("/metrics")).status_code == 200
         refusal = await bob.get("/metrics")
@@ -397,7 +397,7 @@ async def test_refusals_are_counted_by_status() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "host", "origin"])
-@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics"])
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/metrics", "/health", "/nowhere", "/api/status", "/console"])
 async def test_a_header_that_decides_who_calls_is_refused_when_it_is_repeated(
     guarded: str, name: str, path: str
 ) -> None:

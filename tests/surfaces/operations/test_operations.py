@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from armarium.foundation.schema import SchemaCheck
 from armarium.foundation.security.identity import key_hash
+from armarium.surfaces.operations.app import declared_routes
 from support.server import ServerProcess, installed_command, write_config
-from support.waiting import eventually
+from support.waiting import eventually, wait_until
 
 KEYS = {"ann": "key-of-ann", "boss": "key-of-boss", "gauge": "key-of-gauge"}
 GROUPS = {"boss": ["admin"], "gauge": ["metrics"]}
@@ -32,6 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         "security": {"auth": "keys", "keys": keys},
         "sandbox": {"roots": [{"name": "work", "path": str(directory / "root"), "allowed_tools": ["*"]}]},
         "gateway": {},
+        "corpus": {"root": str(directory / "root")},
     }
     config = write_config(directory, settings)
     with ServerProcess([installed_command("armarium"), "serve", "--config", str(config)]) as process:
@@ -39,13 +42,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def send(served: ServerProcess, key: str, method: str, path: str, body: Any = None) -> httpx.Response:
-    headers = {"authorization": f"Bearer {key}"}
-    return httpx.request(method, served.url + path, headers=headers, json=body, timeout=60)
+    return httpx.request(method, served.url + path, headers=bearer(key), json=body, timeout=60)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
 
 
 def test_the_status_shows_what_is_served_and_the_load_only_to_some(served: ServerProcess) -> None:
     status = send(served, KEYS["ann"], "GET", "/api/status").json()
-    assert {each["name"] for each in status["capabilities"]} == {"sandbox", "gateway"}
+    assert {each["name"] for each in status["capabilities"]} == {"sandbox", "gateway", "corpus"}
     assert all(each["ready"] for each in status["capabilities"])
     assert status["features"]["authentication"] is True
     assert "load" not in status
@@ -53,6 +59,13 @@ def test_the_status_shows_what_is_served_and_the_load_only_to_some(served: Serve
     assert load["memory_bytes"] > 0
     assert load["free_disk_bytes"] > 0
     assert load["calls_in_flight"] == 1
+
+
+def test_a_point_of_a_series_may_be_missing() -> None:
+    tool = next(route.tool for _, routes in declared_routes() for route in routes if route.tool.name == "metric_series")
+    assert tool.output_schema is not None
+    answer = {"step_s": 5, "until": "", "series": [{"name": "calls", "unit": "", "values": [None, 1.5]}]}
+    SchemaCheck(tool.output_schema).check(answer)
 
 
 async def test_series_are_for_those_who_may_read_metrics(served: ServerProcess) -> None:
@@ -93,15 +106,16 @@ def test_an_administrator_adds_rotates_and_revokes_a_key(served: ServerProcess) 
     assert listed["laptop"]["managed"] is True
     assert listed["ann"]["managed"] is False
     again = send(served, boss, "POST", "/api/admin/keys", wish)
-    assert again.json()["error"]["code"] == "KEY_EXISTS"
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "KEY_EXISTS")
 
     rotated = send(served, boss, "POST", "/api/admin/keys/laptop/rotate", {}).json()["secret"]
     assert send(served, secret, "GET", "/api/status").status_code == 401
     assert send(served, rotated, "GET", "/api/status").status_code == 200
     assert send(served, boss, "DELETE", "/api/admin/keys/laptop").json() == {"revoked": "laptop"}
     assert send(served, rotated, "GET", "/api/status").status_code == 401
-    missing = send(served, boss, "DELETE", "/api/admin/keys/laptop")
-    assert missing.json()["error"]["code"] == "KEY_NOT_FOUND"
+    for method, path in (("DELETE", "/api/admin/keys/laptop"), ("POST", "/api/admin/keys/laptop/rotate")):
+        missing = send(served, boss, method, path, {} if method == "POST" else None)
+        assert (missing.status_code, missing.json()["error"]["code"]) == (404, "KEY_NOT_FOUND")
     calls = send(served, boss, "GET", "/api/audit?capability=operations&limit=1000").text
     assert secret not in calls
     assert rotated not in calls
@@ -157,13 +171,14 @@ def test_the_checks_are_those_of_the_doctor(served: ServerProcess) -> None:
     answer = send(served, KEYS["boss"], "GET", "/api/admin/doctor").json()
     assert answer["ok"] is all(each["state"] != "fail" for each in answer["checks"])
     assert {"open files", "state directory", "audit log", "access"} <= {each["subject"] for each in answer["checks"]}
+    # The server that answers is the one that indexes.
+    assert not [each for each in answer["checks"] if "another process" in each["message"]]
 
 
 def test_callers_receive_events_of_their_own_calls_and_administrators_of_all(served: ServerProcess) -> None:
     def first_call(listener: str, *, of: str) -> dict[str, Any]:
         """The first event about a call of `server_status` that the listener receives after one of `of`."""
-        headers = {"authorization": f"Bearer {KEYS[listener]}"}
-        with httpx.stream("GET", f"{served.url}/api/events", headers=headers, timeout=60) as answer:
+        with httpx.stream("GET", f"{served.url}/api/events", headers=bearer(KEYS[listener]), timeout=60) as answer:
             lines = answer.iter_lines()
             assert next(lines).startswith(":")
             send(served, KEYS[of], "GET", "/api/status")
@@ -178,6 +193,34 @@ def test_callers_receive_events_of_their_own_calls_and_administrators_of_all(ser
     assert event["principal"] == "ann"
     assert event["skipped"] == 0
     assert not {"arguments", "apikey_hash", "session", "resolved_path"} & event.keys()
+
+
+def test_a_key_for_a_capability_sees_no_calls_and_metrics_of_others(served: ServerProcess) -> None:
+    """Whatever its groups: the audit log and the metrics tell of all capabilities."""
+    wish = {"name": "narrow-auditor", "groups": ["admin"], "capabilities": ["sandbox"]}
+    narrow = send(served, KEYS["boss"], "POST", "/api/admin/keys", wish).json()["secret"]
+    send(served, KEYS["ann"], "GET", "/api/status")
+
+    def own_calls() -> bool:
+        send(served, narrow, "GET", "/api/status")
+        return any(
+            each["principal"] == "narrow-auditor" for each in send(served, narrow, "GET", "/api/audit").json()["calls"]
+        )
+
+    wait_until(own_calls, what="its own calls are in the audit log")
+    calls = send(served, narrow, "GET", "/api/audit").json()["calls"]
+    assert {each["principal"] for each in calls} == {"narrow-auditor"}
+    facets = send(served, narrow, "GET", "/api/audit/facets").json()["facets"]
+    assert set(facets["principal"]) == {"narrow-auditor"}
+    assert send(served, narrow, "GET", "/metrics").status_code == 403
+    assert send(served, narrow, "GET", "/api/metrics/series").status_code == 403
+    with httpx.stream("GET", f"{served.url}/api/events", headers=bearer(narrow), timeout=60) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith(":")
+        send(served, KEYS["ann"], "GET", "/api/status")
+        send(served, narrow, "GET", "/api/status")
+        first = next(line for line in lines if line.startswith("data:"))
+        assert json.loads(first.removeprefix("data:"))["principal"] == "narrow-auditor"
 
 
 def test_without_keys_everybody_reads_metrics_and_nobody_administers(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def check(section: CorpusSettings | None, facilities: Facilities) -> Iterator[Ch
     yield CheckResult("corpus root", "ok", str(root))
     state_dir = state_directory(root, section.state_dir)
     yield from _warnings(state_dir, root)
-    if is_being_indexed(state_dir):
+    if not facilities.is_served and is_being_indexed(state_dir):
         yield CheckResult(
             "corpus state", "warn", "another process is indexing this directory", "use that server instead"
         )

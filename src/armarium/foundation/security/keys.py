@@ -34,12 +34,16 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class UnknownKey(ArmariumError, code="KEY_NOT_FOUND"):
+class UnknownKey(ArmariumError):
     """There is no key of that name."""
 
+    code, http_status = "KEY_NOT_FOUND", 404
 
-class KeyExists(ArmariumError, code="KEY_EXISTS"):
+
+class KeyExists(ArmariumError):
     """There is a key of that name already."""
+
+    code, http_status = "KEY_EXISTS", 409
 
 
 class StoredKey(BaseModel):

@@ -14,16 +14,17 @@ from armarium.foundation.security.access import Access
 from armarium.foundation.security.identity import Authenticator
 from armarium.foundation.settings.model import ConsoleSettings
 from armarium.foundation.tools import ToolSpec, bind_tools
+from armarium.surfaces.caller import CONSOLE
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks
 from armarium.surfaces.console.log_in import OPERATION, PATH, FailedAttempts, LogIn
 from armarium.surfaces.console.page import ConsolePage
-from armarium.surfaces.console.sessions import CONSOLE, ConsoleSessions
+from armarium.surfaces.console.sessions import ConsoleSessions
 from armarium.surfaces.console.threads import tools as thread_tools
 from armarium.surfaces.console.threads.store import ThreadStore
 from armarium.surfaces.console.threads.tools import QuestionTool, Threads
 from armarium.surfaces.console.tools import ROUTES, TOOLS, SessionTools
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.gate import BrowserCaller, Gate
+from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.endpoint import ApiEndpoint
 
 
@@ -42,9 +43,10 @@ class Console:
     ) -> None:
         """`access` says who may use the open capabilities, and `administered` who administers what. `question_tools`
         answer the questions in threads."""
-        self._sessions = ConsoleSessions(settings)
+        self.sessions = ConsoleSessions(settings)
+        """The browsers that are logged in."""
         self._key_links, self._owner_links = KeyLinks(), OwnerLinks(state_dir)
-        sessions = SessionTools(self._sessions, self._key_links, access, administered)
+        sessions = SessionTools(self.sessions, self._key_links, access, administered)
         # First those that ask several sources.
         preferred = sorted(question_tools, key=lambda each: not each.takes({"sources": []}))
         threads = Threads(ThreadStore(state_dir / "threads"), preferred)
@@ -54,13 +56,11 @@ class Console:
         """Its part of the JSON API."""
         self.operations: Mapping[str, Json] = {PATH: {"post": OPERATION}}
         """Its operations in the OpenAPI document besides its routes, by path."""
-        self.browser_caller: BrowserCaller = self._sessions.caller_of
-        self.element_caller: BrowserCaller = self._sessions.caller_of_element
 
     def endpoints(self, gate: Gate, dispatcher: Dispatcher, authenticator: Authenticator) -> list[BaseRoute]:
         """The page and the log-in. They come before the JSON API, which answers to all other paths of its own."""
         log_in = LogIn(
-            gate, dispatcher, authenticator, self._sessions, self._key_links, self._owner_links, FailedAttempts()
+            gate, dispatcher, authenticator, self.sessions, self._key_links, self._owner_links, FailedAttempts()
         )
         return [
             HttpRoute(PATH, ApiEndpoint(gate, log_in.serve), methods=["POST"]),

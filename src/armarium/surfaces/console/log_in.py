@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from armarium.foundation.errors import ArmariumError, TooManyCalls
 from armarium.foundation.schema import Json
 from armarium.foundation.security.identity import ANYONE, Authenticator, Principal
-from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller import CONSOLE, Caller
 from armarium.surfaces.console.links import KeyLinks, OwnerLinks
-from armarium.surfaces.console.sessions import CONSOLE, ConsoleSessions, Identity, require_own_page, set_cookie
+from armarium.surfaces.console.sessions import ConsoleSessions, Identity, require_own_page, set_cookie
 from armarium.surfaces.console.tools import LOG_IN
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, request_headers

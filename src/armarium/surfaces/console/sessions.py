@@ -11,18 +11,16 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import anyio
 from starlette.types import Scope
 
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import ConsoleSettings
-from armarium.surfaces.caller import Caller
+from armarium.surfaces.caller import CONSOLE, Caller
 from armarium.surfaces.http.errors import HttpError
-
-CONSOLE = "console"
-"""The surface of calls that a session makes."""
 
 _API = "/api/"
 _PROOF_HEADER = b"x-armarium-proof"
@@ -53,6 +51,8 @@ class Session:
     proof_hash: str
     opened_at: float
     used_at: float
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the session is closed before its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +87,72 @@ class ConsoleSessions:
         """The caller of a request with a cookie of ours; None without one. Raises `HttpError` if the proof is missing
         or wrong, or the request comes from another page.
         """
-        session = self._session_of(headers, scope)
-        if session is None:
+        sessions = self._sessions_of(headers, scope)
+        if not sessions:
             return None
-        proof = headers.get(_PROOF_HEADER, b"").decode("latin-1")
-        if not hmac.compare_digest(_hash(proof), session.proof_hash):
+        proof = _hash(headers.get(_PROOF_HEADER, b"").decode("latin-1"))
+        session = next((each for each in sessions if hmac.compare_digest(proof, each.proof_hash)), None)
+        if session is None:
             raise HttpError(401, "the cookie of a session does not suffice; log in again", reason="UNAUTHORIZED")
         session.used_at = self._clock()
         return _caller(session)
 
-    def caller_of_element(self, headers: Mapping[bytes, bytes], scope: Scope) -> Caller | None:
-        """The same for an element of our page, such as an image, which cannot send the proof."""
-        session = self._session_of(headers, scope)
-        return None if session is None else _caller(session)
+    def caller_of_element(
+        self, headers: Mapping[bytes, bytes], scope: Scope, session_id: str | None = None
+    ) -> Caller | None:
+        """The same for an element of our page, such as an image, which cannot send the proof. Its address says which
+        session it needs."""
+        sessions = self._sessions_of(headers, scope)
+        session = next((each for each in sessions if each.id == session_id), None)
+        return _caller(session or sessions[0]) if sessions else None
 
-    def _session_of(self, headers: Mapping[bytes, bytes], scope: Scope) -> Session | None:
-        """The session of the cookie in a request of our own page.
+    def _sessions_of(self, headers: Mapping[bytes, bytes], scope: Scope) -> list[Session]:
+        """The sessions of the cookies in a request of our own page.
 
         Cookies count for the JSON API only: what speaks MCP has a key.
         """
         if not scope["path"].startswith(_API):
-            return None
-        # Another port of this machine can set a cookie of the same name. It must not log anybody out.
+            return []
+        # Another port of this machine can set a cookie of the same name, also that of a valid session. It must not log
+        # anybody out.
         found = (self._found(_hash(cookie)) for cookie in cookies_of(headers, cookie_name(scope)))
-        session = next((each for each in found if each is not None), None)
-        if session is not None:
+        sessions = [each for each in found if each is not None]
+        if sessions:
             require_own_page(headers)
-        return session
+        return sessions
+
+    def is_open(self, session_id: str | None) -> bool:
+        """Whether there is such a session, and it has not ended."""
+        return self._open(session_id) is not None
+
+    async def wait_until_ended(self, session_id: str | None) -> None:
+        """Return when the session has ended: it was closed, its time is over, or both."""
+        while (session := self._open(session_id)) is not None:
+            ends_at = self._ends_at(session)
+            with anyio.move_on_after(None if ends_at is None else ends_at - self._clock()):
+                await session.closed.wait()
 
     def expires_at(self, session_id: str | None) -> float | None:
         """When a session ends unless it is used again."""
-        for session in self._sessions.values():
-            if session.id == session_id:
-                return self._ends_at(session)
-        return None
+        session = self._open(session_id)
+        return None if session is None else self._ends_at(session)
 
     def close(self, session_id: str | None) -> None:
-        self._sessions = {key: each for key, each in self._sessions.items() if each.id != session_id}
+        self._close(key for key, each in self._sessions.items() if each.id == session_id)
 
     def close_all(self, principal: Principal) -> int:
         """Close all sessions of a caller. Returns their number."""
-        kept = {key: each for key, each in self._sessions.items() if each.identity.principal != principal}
-        closed = len(self._sessions) - len(kept)
-        self._sessions = kept
-        return closed
+        return self._close(key for key, each in self._sessions.items() if each.identity.principal == principal)
+
+    def _close(self, keys: Iterable[str]) -> int:
+        closed = list(keys)
+        for key in closed:
+            self._sessions.pop(key).closed.set()
+        return len(closed)
+
+    def _open(self, session_id: str | None) -> Session | None:
+        key = next((key for key, each in self._sessions.items() if each.id == session_id), None)
+        return None if key is None else self._found(key)
 
     def _found(self, key: str) -> Session | None:
         session = self._sessions.get(key)
@@ -139,13 +161,13 @@ class ConsoleSessions:
     def _make_room(self, principal: Principal) -> None:
         """Drop sessions that have ended and, at a limit, the longest unused one: of the caller, or of all."""
         now = self._clock()
-        self._sessions = {key: each for key, each in self._sessions.items() if not self._has_ended(each, now)}
+        self._close(key for key, each in self._sessions.items() if self._has_ended(each, now))
         by_use = sorted(self._sessions, key=lambda key: self._sessions[key].used_at)
         mine = [key for key in by_use if self._sessions[key].identity.principal == principal]
         if len(mine) >= _MAX_SESSIONS_PER_PRINCIPAL:
-            del self._sessions[mine[0]]
+            self._close(mine[:1])
         elif len(by_use) >= _MAX_SESSIONS:
-            del self._sessions[by_use[0]]
+            self._close(by_use[:1])
 
     def _has_ended(self, session: Session, now: float) -> bool:
         ends_at = self._ends_at(session)

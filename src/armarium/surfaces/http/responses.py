@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from starlette.types import Receive, Send
@@ -57,7 +57,7 @@ async def cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> No
     scope.cancel()
 
 
-async def cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Cancel the scope when the event is set."""
-    await event.wait()
+async def cancel_after(wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
+    """Cancel the scope when the wait is over."""
+    await wait()
     scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -13,20 +13,24 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from armarium.foundation.errors import NotInGroup
-from armarium.foundation.security.access import is_member, not_in_group
-from armarium.foundation.security.identity import ANYONE
+from armarium.foundation.security.access import not_in_group
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.errors import HttpError, json_rpc_error
 from armarium.surfaces.http.forwarded import ForwardedRequests, IpNetwork
 from armarium.surfaces.http.origins import AllowedOrigins
 from armarium.surfaces.http.responses import respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
+from armarium.surfaces.web.endpoint import json_error
+from armarium.surfaces.web.openapi import API_ROOT
+
+_UNIQUE_HEADERS = frozenset({b"authorization", b"host", b"origin"})
 
 
 class HttpSurface(Protocol):
@@ -60,13 +64,13 @@ class McpApp:
         further: Sequence[BaseRoute] = (),
         not_ready: Callable[[], Sequence[str]] = lambda: (),
         keep_alive_s: float = 15.0,
-        metrics_groups: Collection[str] = (),
+        may_read_metrics: Callable[[Principal], bool] = lambda principal: True,
         trusted_proxies: Sequence[IpNetwork] = (),
     ) -> None:
         self._gate = gate
         self._sessions = sessions
         self._metrics = metrics
-        self._metrics_groups = frozenset(metrics_groups)
+        self._may_read_metrics = may_read_metrics
         self._beside = beside
         self._not_ready = not_ready
         self._endpoints = [
@@ -81,7 +85,11 @@ class McpApp:
                 *further,
                 *(beside.routes if beside is not None else ()),
             ],
-            middleware=[Middleware(ForwardedRequests, trusted_proxies), *_cors_middleware(gate.allowed_origins)],
+            middleware=[
+                Middleware(ForwardedRequests, trusted_proxies),
+                Middleware(UniqueHeaders, gate),
+                *_cors_middleware(gate.allowed_origins),
+            ],
         )
         # Starlette's own redirects repeat the Host header before the gate has checked it.
         self.asgi.router.redirect_slashes = False
@@ -126,8 +134,7 @@ class McpApp:
 
     async def _serve_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The metrics show what all callers do, so they require a group."""
-        principal = (await self._gate.admit_reader(scope)).principal
-        if principal is not ANYONE and not is_member(principal, self._metrics_groups):
+        if not self._may_read_metrics((await self._gate.admit_reader(scope)).principal):
             raise HttpError(403, not_in_group().message, reason=NotInGroup.code)
         content_type = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         await respond(send, 200, self._metrics.exposition(), content_type)
@@ -138,6 +145,24 @@ class McpApp:
         query = scope["query_string"].decode("latin-1")
         location = scope["path"].rstrip("/") + (f"?{query}" if query else "")
         await respond(send, 307, headers={"location": location})
+
+
+class UniqueHeaders:
+    """Rejects a request, whatever its path, if a header that identifies the caller is repeated.
+    A proxy might have checked the other one."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ()) if name in _UNIQUE_HEADERS]
+        if len(names) == len(set(names)):
+            await self._app(scope, receive, send)
+            return
+        repeated = next(name for name in names if names.count(name) > 1).decode()
+        form = json_error if scope["path"].startswith(f"{API_ROOT}/") else json_rpc_error
+        await self._gate.send_error(HttpError(400, f"the header {repeated} is repeated"), scope, send, form)
 
 
 def _cors_middleware(allowed_origins: AllowedOrigins) -> list[Middleware]:

@@ -133,8 +133,8 @@ class McpEndpoint:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(session.forward_tool_changes, changes)
                     tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
-                    tasks.start_soon(cancel_after, session.closed, tasks.cancel_scope)
-                    tasks.start_soon(cancel_after, self._closing, tasks.cancel_scope)
+                    tasks.start_soon(cancel_after, session.closed.wait, tasks.cancel_scope)
+                    tasks.start_soon(cancel_after, self._closing.wait, tasks.cancel_scope)
                     while True:
                         part = _KEEP_ALIVE
                         with anyio.move_on_after(self._keep_alive_s):

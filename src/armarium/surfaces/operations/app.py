@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from armarium.capability import CheckResult
 from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.routes import Route, bind_routes, declare_route
 from armarium.foundation.security.access import ADMINISTER, Access, AccessRule
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import CoreSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.foundation.tools import bind_tools, declare_tool
@@ -23,15 +25,17 @@ from armarium.surfaces.operations.status import ServedCapability, StatusTools
 OPERATIONS: Final = "operations"
 """The name of the operations in logs, in the audit log and in the policy."""
 
-_METRICS: Final = "metrics"
+METRICS: Final = "metrics"
 """The role of those who may read metrics."""
+EVERY_CALL: Final = "audit"
+"""The role of those who see the calls of all callers."""
 
 _READS: Final[dict[str, Any]] = {"read_only": True, "idempotent": True}
 _KEY: Final[dict[str, Any]] = {"role": ADMINISTER, "subject": ("", "name")}
 
 STATUS_TOOLS: Final = (
     declare_tool("server_status", StatusTools.status, title="Status", for_every_caller=True, **_READS),
-    declare_tool("metric_series", StatusTools.metric_series, title="Metrics over time", role=_METRICS, **_READS),
+    declare_tool("metric_series", StatusTools.metric_series, title="Metrics over time", role=METRICS, **_READS),
 )
 KEY_TOOLS: Final = (
     declare_tool("list_keys", KeyTools.list_keys, title="Keys", role=ADMINISTER, **_READS),
@@ -93,14 +97,14 @@ def _operations(
     series: MetricSeries,
     run_checks: Callable[[], Sequence[CheckResult]],
 ) -> Operations:
-    access = Access(OPERATIONS, operations_rule(settings))
+    access = operations_access(settings)
     status = StatusTools(
         capabilities,
         metrics,
         series,
         settings.state_path(),
         _features(settings),
-        lambda call: access.admits(call.principal, _METRICS),
+        lambda call: access.admits(call.principal, METRICS),
     )
     audit_file = settings.audit_file() if settings.audit.enabled else None
     listed = settings.security.keys if settings.security.auth == "keys" else ()
@@ -118,17 +122,24 @@ def _operations(
     ]
     routes = [(OPERATIONS, bind_routes(ROUTES, tools))]
     if audit_file is not None:
-        calls = OwnCallsTools(audit_file, frozenset(settings.security.audit_groups))
+        calls = OwnCallsTools(audit_file, partial(sees_calls_of, access))
         routes.append((AUDIT, bind_routes(CALL_ROUTES, bind_tools(CALL_TOOLS, calls))))
     return Operations(access, routes)
 
 
-def operations_rule(settings: CoreSettings) -> AccessRule:
-    """The groups of the roles."""
+def operations_access(settings: CoreSettings) -> Access:
+    """Who may use the operations. A key that is restricted to capabilities may not: they show all of them."""
     security = settings.security
-    # Without keys nobody is in a group.
-    metrics = frozenset(security.metrics_groups if security.auth != "none" else ())
-    return AccessRule(narrower={_METRICS: metrics, ADMINISTER: frozenset(security.admin_groups)})
+    groups = {METRICS: security.metrics_groups, EVERY_CALL: security.audit_groups, ADMINISTER: security.admin_groups}
+    if security.auth == "none":
+        # Nobody is in a group then.
+        del groups[METRICS]
+    return Access(OPERATIONS, AccessRule(narrower={role: frozenset(names) for role, names in groups.items()}))
+
+
+def sees_calls_of(access: Access, principal: Principal, apikey_hash: str | None) -> bool:
+    """Whether the caller may see the calls of the caller with this key; None stands for all callers."""
+    return principal.apikey_hash == apikey_hash or access.admits(principal, EVERY_CALL)
 
 
 def _features(settings: CoreSettings) -> dict[str, bool]:

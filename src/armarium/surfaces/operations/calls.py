@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +18,7 @@ from typing_extensions import TypedDict
 from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import declare_route
+from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, declare_tool
 
@@ -79,7 +81,7 @@ class OwnCallsTools:
     """What callers learn about calls: their own, and members of the groups those of everybody."""
 
     file: Path
-    administrators: frozenset[str]
+    sees_calls_of: Callable[[Principal, str | None], bool]
 
     async def list_calls(self, call: Call, args: OwnCallsArgs) -> OwnCalls:
         """List your own calls, newest first, with their arguments as the audit log has them: content and secrets are
@@ -101,13 +103,12 @@ class OwnCallsTools:
         return {"facets": facets, "calls": counted.calls, "complete": counted.is_complete}
 
     def _wanted(self, call: Call, args: CallFilterArgs) -> AuditFilter:
-        of_everybody = call.principal.is_owner or not self.administrators.isdisjoint(call.principal.groups)
         conditions = args.model_dump(include=CallFilterArgs.model_fields.keys() - {"since", "until"})
         return AuditFilter(
             **{name: value for name, value in conditions.items() if value != ()},
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
-            apikey_hash=None if of_everybody else call.principal.apikey_hash,
+            apikey_hash=None if self.sees_calls_of(call.principal, None) else call.principal.apikey_hash,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -57,10 +57,10 @@ class JsonApi:
         stream_limits: StreamLimits | None = None,
         operations: Mapping[str, Json] | None = None,
         file_tools: FileTools | None = None,
-        audit_groups: Collection[str] = (),
+        sees_calls_of: Callable[[Principal, str], bool] = lambda principal, apikey_hash: False,
     ) -> None:
-        """`operations` are those of the OpenAPI document that others serve, by path. Members of `audit_groups` receive
-        the events about the calls of all callers; others those about their own."""
+        """`operations` are those of the OpenAPI document that others serve, by path. `sees_calls_of` tells
+        whether a caller receives the events about the calls of a key."""
         offered = [(capability, route) for capability, each in routes for route in each]
         called = {tool.name: tool for _, tool in dispatcher.tools}
         paths: dict[str, dict[str, Route]] = {}
@@ -73,14 +73,14 @@ class JsonApi:
             methods[route.method] = route
         self._dispatcher = dispatcher
         self._gate = gate
-        self._calls = RunningCalls(dispatcher)
+        self._calls = RunningCalls(dispatcher, gate)
         raw: RawEndpoint | None = None
         if file_tools is not None and file_tools.raw_files:
             raw = RawEndpoint(file_tools.raw_files, file_tools.tickets, dispatcher, gate, self._calls)
         self._events = EventStreams(
             *(EVENTS_PATH, events, gate, stream_limits),
             may_read=dispatcher.may_read,
-            sees_calls_of=partial(_sees_calls_of, frozenset(audit_groups)),
+            sees_calls_of=sees_calls_of,
         )
         dispatcher.on_call(self._events.offer_call)
         further = {**(operations or {}), **(raw.operations if raw is not None else {})}
@@ -181,11 +181,6 @@ class JsonApi:
         abandoned = receive if route.tool.read_only or emit is not emit_nothing else None
         form = "plain" if route.is_file else "structured"
         return await self._calls.outcome(caller, route.tool, arguments, form=form, abandoned=abandoned, emit=emit)
-
-
-def _sees_calls_of(administrators: Set[str], principal: Principal, apikey_hash: str) -> bool:
-    is_administrator = principal.is_owner or not administrators.isdisjoint(principal.groups)
-    return is_administrator or principal.apikey_hash == apikey_hash
 
 
 def _wants_stream(scope: Scope) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import orjson
@@ -109,11 +110,11 @@ class EventStreams:
             unsubscribe()
 
     async def _forward(self, caller: Caller, subscriber: _Subscriber, receive: Receive, send_event: SendEvent) -> None:
-        """Send events until the subscriber disconnects or is dropped, its key ends, or the server stops."""
+        """Send events until the subscriber disconnects or is dropped, its key or session ends, or the server stops."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_on_disconnect, receive, tasks.cancel_scope)
-            tasks.start_soon(cancel_after, self._closing, tasks.cancel_scope)
-            tasks.start_soon(cancel_after, subscriber.dropped, tasks.cancel_scope)
+            for end in (self._closing.wait, subscriber.dropped.wait, partial(self._gate.wait_until_ended, caller)):
+                tasks.start_soon(cancel_after, end, tasks.cancel_scope)
             while True:
                 event = await subscriber.next()
                 if not self._gate.knows(caller):

@@ -72,10 +72,10 @@ class RawEndpoint:
 
     async def _serve_ticket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A file that an element of a page shows. The ticket counts for the session that it was made for only."""
-        caller = await self._gate.admit_element(scope)
+        ticket = self._tickets.find(scope["path_params"]["ticket"])
+        caller = await self._gate.admit_element(scope, ticket.session if ticket is not None else None)
         if scope["method"] not in ("GET", "HEAD"):
             raise method_not_allowed(("GET", "HEAD"))
-        ticket = self._tickets.find(scope["path_params"]["ticket"])
         if ticket is None or (ticket.principal, ticket.session) != (caller.principal, caller.session):
             raise HttpError(410, "the ticket is invalid or has expired", reason="TICKET_EXPIRED")
         await self._transfer(caller, ticket.query, scope, receive, send)

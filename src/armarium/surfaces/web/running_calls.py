@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,15 +15,16 @@ from armarium.foundation.tools import Emit, ToolSpec, emit_nothing
 from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
-from armarium.surfaces.http.responses import cancel_on_disconnect
+from armarium.surfaces.gate import Gate
+from armarium.surfaces.http.responses import cancel_after, cancel_on_disconnect
 from armarium.surfaces.tool_results import ResultForm
 
 
 class RunningCalls:
     """The calls in progress."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, dispatcher: Dispatcher, gate: Gate) -> None:
+        self._dispatcher, self._gate = dispatcher, gate
         self._scopes = set[anyio.CancelScope]()
 
     def end(self) -> None:
@@ -42,14 +44,15 @@ class RunningCalls:
         emit: Emit = emit_nothing,
     ) -> Outcome:
         """Run a call. If it is cancelled, it still has an outcome. With `abandoned`, it ends when that receives that
-        the client has disconnected."""
-        cancelled = Cancelled("the call was cut short", hint="the server is stopping; try again in a moment")
+        the client has disconnected, and with the session of its caller's browser."""
+        cancelled = Cancelled("the call was cut short", hint="the server is stopping, or the session ended; try again")
         outcome = Outcome({"structuredContent": tool.errors.render(tool.errors.translate(cancelled))}, cancelled)
         async with anyio.create_task_group() as tasks:
             self._scopes.add(tasks.cancel_scope)
             try:
                 if abandoned is not None:
                     tasks.start_soon(cancel_on_disconnect, abandoned, tasks.cancel_scope)
+                    tasks.start_soon(cancel_after, partial(self._gate.wait_until_ended, caller), tasks.cancel_scope)
                 outcome = await self._dispatcher.outcome(
                     caller, tool.name, arguments, form=form, transfer=transfer, emit=emit
                 )
