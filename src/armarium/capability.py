@@ -28,6 +28,9 @@ class Facilities:
     """The server's metrics; a capability adds its own."""
     private_paths: Sequence[Path] = ()
     """The server's own files, such as the state directory and the token. No capability may show them to a caller."""
+    settings_files: Sequence[Path] = ()
+    """The files that configure the server, which may contain credentials. A capability may list them; it shows their
+    content, and lets callers change them, only where it hides no credentials and denies no writing."""
     credential_patterns: Sequence[str] = ()
     """Patterns of files whose content no capability may show, in the syntax of `PathRules`."""
     max_body_bytes: int | None = None

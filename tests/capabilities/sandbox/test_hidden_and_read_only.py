@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from armarium.foundation.audit import AuditFilter, read_records
-from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
+from armarium.foundation.files.ignore import IgnoreRules
+from armarium.foundation.files.own_files import lines_hiding
 from support.client import ToolClient, connected
 from support.sandbox_server import Box
 from support.server import ServerProcess

@@ -46,7 +46,7 @@ async def open_capability(settings: CorpusSettings, facilities: Facilities) -> A
         settings,
         facilities.events,
         indexing="background",
-        private_paths=facilities.private_paths,
+        private_paths=[*facilities.private_paths, *facilities.settings_files],
         hidden=added_patterns(facilities.credential_patterns, CREDENTIAL_FILES),
     )
     # First, so that it hears the events of the opening.

@@ -38,13 +38,14 @@ async def open_capability(section: RegistrySettings, facilities: Facilities) -> 
     from armarium.capabilities.registry.settings import project_directory
     from armarium.capabilities.registry.tools import TOOLS
     from armarium.capability import Capability
-    from armarium.foundation.files.ignore import lines_hiding
+    from armarium.foundation.files.own_files import lines_in_every_spelling, private_places
     from armarium.foundation.routes import bind_routes
     from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools
 
     project, access = project_directory(section.project), Access("registry", section.rule)
-    hidden = [*facilities.credential_patterns, *lines_hiding(facilities.private_paths, str(project))]
+    own_files = private_places([*facilities.private_paths, *facilities.settings_files], str(project))
+    hidden = [*facilities.credential_patterns, *lines_in_every_spelling(own_files)]
     async with (
         open_registry(project, section.prefix, hidden=hidden) as registry,
         listen_to_events(registry, facilities.events, project),

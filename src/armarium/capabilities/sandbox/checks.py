@@ -12,8 +12,9 @@ from armarium.capability import CheckResult, Facilities
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.beneath import kernel_has_openat2
 from armarium.foundation.files.errors import InvalidPattern
-from armarium.foundation.files.ignore import IgnoreRules, lines_hiding
+from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.landlock import supported_abi
+from armarium.foundation.files.own_files import private_places
 from armarium.foundation.files.path_rules import PathRules, patterns_of
 
 
@@ -27,7 +28,7 @@ def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator
             IgnoreRules.from_lines(root.ignore)
             PathRules(patterns_of(root.deny_write, DENY_WRITE))
             # A state directory inside a root is hidden. It cannot be a root itself.
-            lines_hiding([facilities.state_dir], root.path)
+            private_places([facilities.state_dir], root.path)
         except InvalidPattern as error:
             yield CheckResult(
                 f"root {root.name}", "fail", error.message, hint="correct the root's `ignore` or `deny_write`"

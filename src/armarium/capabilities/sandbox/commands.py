@@ -100,7 +100,7 @@ def _serve(host: CommandHost, config: Path, port: int | None) -> None:
     if port is not None:
         given["port"] = port
     flat = checked(FilesystemSettings, given, source=str(config))
-    settings = _as_core(host.settings_type, flat)
+    settings = _as_core(host.settings_type, flat).read_from(config)
     callers = open_authenticator(settings) if flat.security else Authenticator((), open_to_anyone=True)
     # Listen before the process is confined: resolving a host name reads files outside the roots.
     listening = listen(flat.host, flat.port)

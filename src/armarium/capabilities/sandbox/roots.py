@@ -50,6 +50,7 @@ class Root:
         allowed_tools: Sequence[str],
         read_only: bool = False,
         ignore: Iterable[str] = (),
+        private: Sequence[str] = (),
         deny_write: Sequence[str] = (),
         credentials: Sequence[str] = (),
         confined: ConfinedRoot | None = None,
@@ -63,6 +64,8 @@ class Root:
         patterns = tuple(ignore)
         try:
             self.ignore = IgnoreRules.from_lines(patterns) if patterns else None
+            self.private = PathRules(private) if private else None
+            """The server's own files, which `ignore` hides from listings and this in every spelling."""
             self.denied = PathRules(deny_write, DENY_WRITE) if deny_write and not read_only else None
             """What callers may not write."""
             self.credentials = PathRules(credentials, CREDENTIAL_FILES) if credentials else None
@@ -157,9 +160,19 @@ class Root:
     def _may_use(self, principal: Principal, tool: str) -> bool:
         return self.admits(principal, tool, writing=tool in _CHANGES_ITS_ROOT)
 
+    def hides(self, path: str, is_directory: bool) -> bool:
+        """Whether the path, or any directory above it, is hidden."""
+        return (self.ignore is not None and self.ignore.hides(path, is_directory)) or (
+            self.private is not None and self.private.match(path, is_directory)
+        )
+
+    def may_hide_below(self, path: str) -> bool:
+        """Whether a file of the server could be below the directory."""
+        return self.private is not None and self.private.can_match_below(path)
+
     def require_visible(self, path: str, *, is_directory: bool = False) -> None:
         """Raise if the ignore list hides the path. Check both the path as given and the resolved one."""
-        if self.ignore is not None and path and self.ignore.hides(path, is_directory):
+        if path and self.hides(path, is_directory):
             # The message must not reveal the path that a link leads to.
             raise errors.PathIgnored("path is hidden by the ignore list", private={"resolved": escape_name(path)})
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from armarium.foundation.errors import ConfigError
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import InvalidPattern
 
@@ -75,18 +72,6 @@ class _Rules:
             if hidden is not None:
                 return hidden
         return None
-
-
-def lines_hiding(private_paths: Iterable[Path], root: str) -> list[str]:
-    """Patterns that hide the server's own files inside a root, for instance if the root is a home directory."""
-    lines: list[str] = []
-    for private in private_paths:
-        inside = os.path.relpath(os.path.realpath(private), os.path.realpath(os.path.expanduser(root)))
-        if inside == ".":
-            raise ConfigError(f"{root} is reserved for the server itself", hint="serve another directory")
-        if inside != ".." and not inside.startswith("../"):
-            lines.append("/" + re.sub(r"([\\*?\[ ])", r"\\\1", inside))
-    return lines
 
 
 def _pattern(line: str) -> GitIgnoreSpecPattern:

@@ -38,6 +38,7 @@ _IGNORABLE = re.compile(
 """Characters that some file systems ignore in names (Default_Ignorable_Code_Point)."""
 _EXPRESSION_BYTES = 64 * 1024 * 1024
 _NEVER = r"[^\x00-\x{10FFFF}]"
+_ESCAPED = re.compile(r"\\(.)")
 _ENDING = re.compile(r"(?<=[^/. ])[. ]+(?=/|$)")
 """What FAT and NTFS ignore at the end of a name."""
 
@@ -116,6 +117,10 @@ class PathRules:
         (shows, matches), (shows_there, matches_there) = self._context(path), self._context(moved)
         return matches_there <= matches and shows <= shows_there
 
+    def can_match_below(self, path: str) -> bool:
+        """Whether any pattern could match something below the directory `path`."""
+        return bool(self._context(path)[1])
+
     def _context(self, path: str) -> tuple[frozenset[_State], frozenset[_State]]:
         """How far each pattern has matched at a directory: negated patterns, and the others. Directories with the same
         context are judged alike below."""
@@ -146,7 +151,13 @@ def _parts(line: str) -> tuple[bool, list[Callable[[str], object] | None]]:
     names = [name for name in body.split("/") if name]
     if "/" not in body.rstrip("/"):
         names.insert(0, "**")
-    return negated, [None if name == "**" else re.compile(translate(name)).match for name in names]
+    return negated, [
+        None if name == "**" else re.compile(translate(_ESCAPED.sub(_as_set, name))).match for name in names
+    ]
+
+
+def _as_set(escaped: re.Match[str]) -> str:
+    return f"[{escaped[1]}]" if escaped[1] in "*?[" else escaped[1]
 
 
 def as_directories(lines: Sequence[str]) -> list[str]:

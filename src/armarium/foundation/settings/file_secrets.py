@@ -90,7 +90,9 @@ def secret_files(settings: object) -> Iterator[Path]:
         for name in type(settings).model_fields:
             yield from secret_files(getattr(settings, name))
     elif isinstance(settings, dict):
-        for value in cast(dict[Any, Any], settings).values():
+        yield from secret_files([*cast(dict[Any, Any], settings).values()])
+    elif isinstance(settings, list | tuple):
+        for value in cast(list[Any], settings):
             yield from secret_files(value)
 
 

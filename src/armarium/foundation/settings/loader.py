@@ -44,7 +44,7 @@ def load_settings(
     values = overridden(model, values, environ or {}, flags or {})
     read_references(values)
     settings = checked(model, values, source=source, name_of=names.name_of)
-    return settings.with_renamed({other: ".".join(ours) for ours, other in names.written.items()})
+    return settings.read_from(file).with_renamed({other: ".".join(ours) for ours, other in names.written.items()})
 
 
 def overridden(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,12 +36,23 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    _files: tuple[Path, ...] = PrivateAttr(default=())
     _renamed: Mapping[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     @property
     def renamed(self) -> Mapping[str, str]:
         """Our names of the settings that the file has under other names, by those names."""
         return self._renamed
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the settings come from, as absolute paths."""
+        return self._files
+
+    def read_from(self, *files: Path | None) -> Self:
+        # A relative path must mean the same file after a change of the working directory.
+        self._files = tuple(Path(os.path.abspath(file)) for file in files if file is not None)
+        return self
 
     def with_renamed(self, renamed: Mapping[str, str]) -> Self:
         self._renamed = renamed

@@ -95,8 +95,8 @@ async def _answer(
     report = report_on_stderr() if indexing and not common.quiet else None
     feed = EventFeed(events, report or QuietReport(), paused=False, on_failure=lambda: None)
     index_wait = IndexWait(events, report)
-    settings = loaded.corpus_settings()
-    async with open_service(settings, events, indexing="background" if indexing else "none") as corpus:
+    settings, mode = loaded.corpus_settings(), "background" if indexing else "none"
+    async with open_service(settings, events, indexing=mode, private_paths=loaded.own_files) as corpus:
         try:
             if indexing:
                 await index_wait.until_answerable(corpus, question.wait_s)
@@ -247,7 +247,8 @@ def reindex(common: CommonOptions) -> None:
     feed = EventFeed(events, report, paused=False, on_failure=lambda: None)
 
     async def rebuild() -> None:
-        async with open_service(loaded.corpus_settings(), events, indexing="full") as corpus:
+        settings = loaded.corpus_settings()
+        async with open_service(settings, events, indexing="full", private_paths=loaded.own_files) as corpus:
             await corpus.until_indexed()
             # The last event may not have been delivered yet.
             with anyio.move_on_after(_LAST_EVENT_S):

@@ -103,6 +103,13 @@ class LoadedSettings:
             }
         )
 
+    @property
+    def own_files(self) -> list[Path]:
+        """The files that configure the server, or hold its secrets. They may be anywhere in the directory."""
+        tls, token_file = self.settings.server.tls, self.settings.security.auth.token_file
+        named = [self.resolve_path(path) for path in (tls.cert_file, tls.key_file, token_file) if path]
+        return [*named, self.secrets.file, *([self.config_file] if self.config_file else [])]
+
     def report_destinations(self, *, quiet: bool) -> None:
         """Name every address to which text is sent, in one line. If there is none, `quiet` omits the line."""
         from armarium.capabilities.corpus.lifespan import text_destinations
@@ -121,7 +128,7 @@ class LoadedSettings:
         telemetry = self.settings.telemetry
         if log_level is not None and "log_level" not in telemetry.model_fields_set:
             telemetry = telemetry.model_copy(update={"log_level": log_level})
-        return settings_type.model_validate(
+        settings = settings_type.model_validate(
             {
                 "state_dir": str(self.state_dir),
                 "network": self.settings.network,
@@ -141,6 +148,7 @@ class LoadedSettings:
                 "corpus": self.corpus_settings(),
             }
         )
+        return settings.read_from(*self.own_files)
 
     def listen_address(self) -> tuple[str, int]:
         """Host and port. A public server listens on all addresses."""

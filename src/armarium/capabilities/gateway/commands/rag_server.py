@@ -40,7 +40,7 @@ def serve_rag_server(
     # Of the variables for a server on the same machine, only those of the corpus apply here.
     environ = {variable: value for variable, value in os.environ.items() if variable.startswith("ARMARIUM_CORPUS__")}
     values = {**flags, "corpus.root": path, "audit.enabled": False}
-    settings = load_settings(host.settings_type, environ=environ, flags=values)
+    settings = load_settings(host.settings_type, environ=environ, flags=values).read_from(key_file)
     name = name or os.path.basename(path)
     verifier = None if key_file is None else CapabilityVerifier(name, _read_key(key_file, name))
 

@@ -94,7 +94,8 @@ def _keeps_rules(planned: Move) -> bool:
     add some."""
     source, target = planned.source, planned.target
     return planned.entry.may_lead_to_directory is False or (
-        _covers(source.denied, planned.path, target.denied, planned.landing)
+        not target.may_hide_below(planned.landing)
+        and _covers(source.denied, planned.path, target.denied, planned.landing)
         and _covers(target.credentials, planned.landing, source.credentials, planned.path)
     )
 

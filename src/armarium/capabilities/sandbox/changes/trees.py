@@ -32,7 +32,7 @@ def require_nothing_hidden(root: Root, top_fd: int, top_path: str, cancellation:
     if root.ignore is None:
         return
     for visit in visits(top_fd, top_path, cancellation):
-        if root.ignore.hides(visit.path, visit.kind != "entry"):
+        if root.hides(visit.path, visit.kind != "entry"):
             raise PathIgnored(f"directory holds files hidden by the ignore list: {escape_name(top_path)}")
 
 
@@ -89,7 +89,7 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
         for visit in visits(job.top_fd, job.top_path, cancellation):
             is_directory = visit.kind != "entry"
             landing = visit.landing(job.top_path, job.target_path)
-            if hidden_depth or (source.ignore and source.ignore.hides(visit.path, is_directory)):
+            if hidden_depth or source.hides(visit.path, is_directory):
                 hidden_depth += {"enter": 1, "leave": -1, "entry": 0}[visit.kind]
             elif _is_skipped(job, visit, landing, is_directory):
                 hidden_depth += visit.kind == "enter"
@@ -107,6 +107,8 @@ def copy_tree(job: CopyJob, staged_fd: int, cancellation: Cancellation) -> TreeC
 
 def is_denied(source: Root, visit: Visit, target: Root, landing: str) -> bool:
     """Whether an entry of a directory may not be at its place in the target. A link may lead to anything."""
+    if stat.S_ISLNK(visit.status.st_mode) and target.may_hide_below(landing):
+        return True
     if target.denied is None:
         return False
     if stat.S_ISLNK(visit.status.st_mode):
@@ -120,7 +122,7 @@ def is_denied(source: Root, visit: Visit, target: Root, landing: str) -> bool:
 def _is_skipped(job: CopyJob, visit: Visit, landing: str, is_directory: bool) -> bool:
     """Whether an entry may not be at its place in the target, or shows content that the source hides."""
     source, target = job.source, job.target
-    if target.ignore and target.ignore.hides(landing, is_directory):
+    if target.hides(landing, is_directory):
         return True
     if is_denied(source, visit, target, landing):
         return True

@@ -122,7 +122,7 @@ def list_folder(root: Root, path: str, limit: int | None, cursor: str | None) ->
         with os.scandir(fd) as children:
             found = [child for child in children if not is_staged(child.name)]
         if root.ignore is not None:
-            hides, prefix = root.ignore.hides, f"{here}/" if here else ""
+            hides, prefix = root.hides, f"{here}/" if here else ""
             found = [each for each in found if not hides(prefix + each.name, each.is_dir(follow_symlinks=False))]
         found.sort(key=lambda child: child.name)
         behind = os.fsdecode(unquote_to_bytes(cursor)) if cursor else ""
@@ -160,7 +160,7 @@ def _leads_to_hidden(root: Root, path: str, kind: results.TargetType) -> bool:
     if root.ignore is None or kind in ("external", "missing"):
         return False
     try:
-        return root.ignore.hides(root.resolved(path), kind == "directory")
+        return root.hides(root.resolved(path), kind == "directory")
     except (OSError, PathEscapesRoot):
         return True
 
