@@ -2747,6 +2747,7 @@ export interface components {
             is_owner: boolean;
             read_only: boolean;
             capabilities: string[];
+            tools: string[];
             administers: string[];
         };
         "list_threads.answer.ThreadDescription": {

@@ -20,7 +20,7 @@ from armarium.surfaces.console.page import ConsolePage
 from armarium.surfaces.console.sessions import CONSOLE, ConsoleSessions
 from armarium.surfaces.console.threads.store import ThreadStore
 from armarium.surfaces.console.threads.tools import QuestionTool, Threads, thread_routes, thread_tools
-from armarium.surfaces.console.tools import SessionTools, session_routes, session_tools
+from armarium.surfaces.console.tools import Offer, SessionTools, session_routes, session_tools
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import BrowserCaller, Gate
 from armarium.surfaces.web.endpoint import ApiEndpoint
@@ -35,15 +35,15 @@ class Console:
         self,
         settings: ConsoleSettings,
         state_dir: Path,
-        access: Sequence[Access],
+        offers: Sequence[Offer],
         question_tools: Iterable[QuestionTool] = (),
         administered: Sequence[Access] = (),
     ) -> None:
-        """`access` says who may use the open capabilities, and `administered` who administers what. `question_tools`
+        """`offers` are those of the open capabilities, and `administered` says who administers what. `question_tools`
         answer the questions in threads."""
         self._sessions = ConsoleSessions(settings)
         self._key_links, self._owner_links = KeyLinks(), OwnerLinks(state_dir)
-        by_name = session_tools(SessionTools(self._sessions, self._key_links, access, administered))
+        by_name = session_tools(SessionTools(self._sessions, self._key_links, offers, administered))
         # First those that ask several sources.
         preferred = sorted(question_tools, key=lambda each: not each.takes({"sources": []}))
         threads = thread_tools(Threads(ThreadStore(state_dir / "threads"), preferred))
