@@ -9317,6 +9317,8 @@ export interface operations {
                 path_prefix?: string;
                 /** @description `success`, `error`, or the code of an error; repeat it for several. */
                 status?: string[];
+                /** @description Leave out calls over these surfaces of tools that only read. */
+                without_reads_over?: string[];
                 /** @description Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone. */
                 since?: string;
                 /** @description Only calls before this time. */
@@ -9392,6 +9394,8 @@ export interface operations {
                 path_prefix?: string;
                 /** @description `success`, `error`, or the code of an error; repeat it for several. */
                 status?: string[];
+                /** @description Leave out calls over these surfaces of tools that only read. */
+                without_reads_over?: string[];
                 /** @description Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone. */
                 since?: string;
                 /** @description Only calls before this time. */

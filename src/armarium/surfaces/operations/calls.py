@@ -48,6 +48,8 @@ class CallFilterArgs(Args):
     """Only calls about paths that begin like this."""
     status: Values = ()
     """`success`, `error`, or the code of an error; repeat it for several."""
+    without_reads_over: Values = ()
+    """Leave out calls over these surfaces of tools that only read."""
     since: str | None = None
     """Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone."""
     until: str | None = None
@@ -111,6 +113,7 @@ class OwnCallsTools:
             root=args.root or None,
             path_prefix=args.path_prefix,
             status=args.status or None,
+            without_reads_over=args.without_reads_over,
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
             apikey_hash=None if of_everybody else call.principal.apikey_hash,
