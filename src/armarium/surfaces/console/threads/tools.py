@@ -17,7 +17,7 @@ from armarium.foundation.schema import Json
 from armarium.foundation.security.access import Access
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, ToolSpec, local_tool
-from armarium.surfaces.console.threads.store import SavedMessage, Status, Thread, ThreadStore
+from armarium.surfaces.console.threads.store import ATTACHED, SavedMessage, Status, Thread, ThreadStore
 
 _EARLIER: Final = 20
 _TITLE_CHARS: Final = 80
@@ -209,7 +209,9 @@ class Threads:
         content = cast(Json, result["structuredContent"])
         status: Status = "answered" if error is None else "failed"
         kept = await self.store.end_message(call.principal, message_id, status, tool.name, content)
-        return _message(SavedMessage(message_id, now, args.question, selection, status, tool.name, kept))
+        # They are not stored, but whoever asked sees them.
+        attached = {name: content[name] for name in ATTACHED if name in content}
+        return _message(SavedMessage(message_id, now, args.question, selection, status, tool.name, kept | attached))
 
     def _answering(self, call: Call, selection: Json) -> ToolSpec:
         permitted = [each for each in self.answering if each.access.permits(call.principal, each.tool)]
