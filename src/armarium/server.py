@@ -24,6 +24,7 @@ from armarium.foundation.tools import ToolSpec
 from armarium.settings import configured
 from armarium.surfaces.console.app import Console
 from armarium.surfaces.console.threads.tools import QuestionTool
+from armarium.surfaces.console.tools import Offer
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.mcp.app import McpApp
@@ -191,8 +192,8 @@ async def open_server(
                 for tool in each.every_tool
                 if tool.question_argument
             ]
-            of_capabilities = [_access_of(each) for each in served]
-            console = Console(settings.console, settings.state_path(), of_capabilities, question_tools, access)
+            offers = [Offer(_access_of(each), each.every_tool) for each in served]
+            console = Console(settings.console, settings.state_path(), offers, question_tools, access)
             tools += [(console.name, tool) for tool in console.tools]
         file_tools = None
         if only is None and any(each.knowledge is not None for each in served):

@@ -63,6 +63,34 @@ async def test_calls_appear_as_they_come_and_wait_while_the_list_is_paused(owner
     assert await accessibility_faults(page) == []
 
 
+async def test_the_reads_of_the_console_do_not_fill_the_list(owner: Visitor, agent: httpx.Client) -> None:
+    other = await owner.open("/console/files/root/workspace")
+    await expect(other.get_by_role("row").filter(has_text="notes.md")).to_be_visible()
+    await recorded(agent, "")
+    page = await owner.open("/console/activity")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    await other.reload()
+    await expect(other.get_by_role("row").filter(has_text="notes.md")).to_be_visible()
+    read(agent, "after-the-console.md")
+    await expect(rows(page, "after-the-console.md")).to_have_count(1)
+    for tool in ("list_folder", "list_roots", "console_session"):
+        await expect(rows(page, tool)).to_have_count(0)
+    await page.get_by_label("the console's own reads").check()
+    await expect(rows(page, "list_folder")).not_to_have_count(0)
+
+
+async def test_the_list_stays_while_it_is_read(owner: Visitor, agent: httpx.Client) -> None:
+    page = await owner.open("/console/activity")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    read(agent, "first.md")
+    await rows(page, "workspace:first.md").hover()
+    read(agent, "second.md")
+    await expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    await expect(rows(page, "second.md")).to_have_count(0)
+    await page.mouse.move(1, 1)
+    await expect(rows(page, "second.md")).to_have_count(1)
+
+
 async def test_filters_are_in_the_address_and_come_from_the_calls_there_are(
     owner: Visitor, agent: httpx.Client
 ) -> None:

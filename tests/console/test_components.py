@@ -161,6 +161,9 @@ async def test_a_report_is_shown_without_its_scripts(gallery: Visitor) -> None:
     heading = frame.get_by_role("heading", name="Report")
     await expect(heading).to_have_css("color", "rgb(255, 0, 0)")
     inside = page.frames[1]
+    await expect(frame.get_by_text("x", exact=True)).to_have_attribute("id", "leads-nowhere")
+    await frame.get_by_text("x", exact=True).click()
+    await expect(heading).to_be_visible()
     assert inside.url.endswith("/console/canvas")
     assert await inside.evaluate("self.origin") == "null"
     assert await inside.evaluate("document.title") != "ran"

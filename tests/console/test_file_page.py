@@ -81,7 +81,7 @@ async def begin_to_edit(person: Visitor, path: str, *, typed: str) -> Page:
     page = await open_file(person, path)
     await expect(page.get_by_role("button", name="Edit")).not_to_have_attribute("aria-disabled", "true")
     await press(page, "e")
-    await editor(page).focus()
+    await expect(editor(page)).to_be_focused()
     await press(page, "Control+Home")
     await page.keyboard.type(typed)
     await expect(page.get_by_text("not saved")).to_be_visible()
@@ -242,7 +242,6 @@ async def test_text_whose_saving_failed_survives_and_is_offered_again(owner: Vis
     assert await accessibility_faults(page) == []
     await page.get_by_role("button", name="Open it").click()
     await expect(editor(page)).to_contain_text("mine start")
-    await editor(page).focus()
     await press(page, "Control+s")
     await expect(page.get_by_text("Saved", exact=True).last).to_be_visible()
     assert (directory / "keep.md").read_text() == "mine start\n"

@@ -500,6 +500,7 @@ async def test_what_others_change_appears_by_itself(owner: Visitor, api: httpx.C
 async def test_a_folder_that_cannot_be_listed_shows_the_problem(owner: Visitor) -> None:
     page = await owner.open("/console/files/root/workspace/nothing/here")
     await expect(page.get_by_role("alert")).to_contain_text("NOT_FOUND")
+    await expect(page.get_by_text("loading…")).to_have_count(0)
     await page.goto(f"{owner.address}/console/files/root/unknown")
     await expect(page.get_by_role("alert")).to_contain_text("UNKNOWN_ROOT")
     assert await accessibility_faults(page) == []

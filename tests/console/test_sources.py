@@ -217,6 +217,23 @@ async def test_reports_are_shown_without_rights_and_files_can_be_downloaded(owne
     await expect(page.get_by_text("that answers.")).to_be_visible()
 
 
+async def test_an_answer_on_the_start_page_has_the_files_of_its_servers(owner: Visitor) -> None:
+    owner.expected = REFUSED_BY_THE_CANVAS
+    page = await owner.open("/console/ask?src=notes:harbour")
+    question = page.get_by_role("textbox", name="Question")
+    await question.fill("tides of the year")
+    await question.press("Enter")
+    # The display of the server opens the report, in a frame without rights.
+    report = page.frame_locator("iframe[title='Report tides.html']")
+    await expect(report.get_by_role("heading", name="Tides of the year")).to_be_visible()
+    await page.get_by_role("button", name="Show chart.png").click()
+    await expect(page.get_by_role("img", name="chart.png")).to_be_visible()
+    assert await accessibility_faults(page) == []
+    # Threads keep the answer, and no files.
+    await page.reload()
+    await expect(page.get_by_text("Threads do not keep the 4 files of this answer")).to_be_visible()
+
+
 async def test_names_of_a_hostile_server_are_text(owner: Visitor) -> None:
     page = await sources_page(owner)
     await expect(page.get_by_role("checkbox", name=EVIL, exact=True)).to_be_visible()

@@ -2747,6 +2747,7 @@ export interface components {
             is_owner: boolean;
             read_only: boolean;
             capabilities: string[];
+            tools: string[];
             administers: string[];
         };
         "list_threads.answer.ThreadDescription": {
@@ -9316,6 +9317,8 @@ export interface operations {
                 path_prefix?: string;
                 /** @description `success`, `error`, or the code of an error; repeat it for several. */
                 status?: string[];
+                /** @description Leave out calls over these surfaces of tools that only read. */
+                without_reads_over?: string[];
                 /** @description Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone. */
                 since?: string;
                 /** @description Only calls before this time. */
@@ -9391,6 +9394,8 @@ export interface operations {
                 path_prefix?: string;
                 /** @description `success`, `error`, or the code of an error; repeat it for several. */
                 status?: string[];
+                /** @description Leave out calls over these surfaces of tools that only read. */
+                without_reads_over?: string[];
                 /** @description Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone. */
                 since?: string;
                 /** @description Only calls before this time. */

@@ -1,10 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { admits, asCsv, commandFor, isOwnRead, rowOf, withNew, type CallFilters } from "../src/pages/activity/calls.ts";
+import { admits, asCsv, commandFor, rowOf, withNew, type CallFilters } from "../src/pages/activity/calls.ts";
 import { bytes, duration, share } from "../src/pages/status/amounts.ts";
 
-const NONE: CallFilters = { tool: [], capability: [], surface: [], principal: [], root: [], status: [], prefix: "" };
+const NONE: CallFilters = {
+  tool: [],
+  capability: [],
+  surface: [],
+  principal: [],
+  root: [],
+  status: [],
+  prefix: "",
+  without_reads_over: [],
+};
 
 function call(values: Record<string, unknown> = {}) {
   return rowOf({
@@ -31,10 +40,12 @@ test("new rows come first, and none is there twice", () => {
   assert.deepEqual(withNew([one], [two, one]), [two, one]);
 });
 
-test("what the console reads for itself is told apart", () => {
-  assert.ok(isOwnRead(call({ surface: "console", capability: "audit" })));
-  assert.ok(!isOwnRead(call({ surface: "console", capability: "sandbox" })));
-  assert.ok(!isOwnRead(call({ surface: "api", capability: "audit" })));
+test("what the console reads for itself can be left out, whatever it reads", () => {
+  const others = { ...NONE, without_reads_over: ["console"] };
+  assert.ok(!admits(others, call({ surface: "console", read_only: true })));
+  assert.ok(admits(others, call({ surface: "console", read_only: false })));
+  assert.ok(admits(others, call({ surface: "api", read_only: true })));
+  assert.ok(admits(NONE, call({ surface: "console", read_only: true })));
 });
 
 test("the command for a shell quotes what it must", () => {

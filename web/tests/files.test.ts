@@ -113,12 +113,18 @@ test("a filter has words and patterns", () => {
 test("what a root or a key forbids is said", () => {
   const facts = { name: "work", allowed_tools: ["list_folder", "read_file"], read_only: false };
   const against = (action: Parameters<typeof reasonAgainst>[0], more = {}) =>
-    reasonAgainst(action, root(""), { root: { ...facts, ...more }, isReadOnlyPerson: false });
+    reasonAgainst(action, root(""), { root: { ...facts, ...more }, isReadOnlyPerson: false, offers: () => true });
   assert.equal(against("read"), undefined);
   assert.match(against("write") ?? "", /does not allow write_file/);
   assert.match(against("write", { read_only: true, allowed_tools: ["*"] }) ?? "", /read-only/);
-  assert.match(reasonAgainst("write", store(""), { root: undefined, isReadOnlyPerson: true }) ?? "", /only read/);
-  assert.equal(reasonAgainst("read", store(""), { root: undefined, isReadOnlyPerson: true }), undefined);
+  assert.match(
+    reasonAgainst("write", store(""), { root: undefined, isReadOnlyPerson: true, offers: () => true }) ?? "",
+    /only read/,
+  );
+  assert.equal(
+    reasonAgainst("read", store(""), { root: undefined, isReadOnlyPerson: true, offers: () => true }),
+    undefined,
+  );
 });
 
 test("what is written to find names becomes a pattern or a part of a name", () => {

@@ -49,12 +49,16 @@ CREATE TABLE IF NOT EXISTS calls (
     request_bytes INTEGER NOT NULL,
     response_bytes INTEGER NOT NULL,
     arguments TEXT NOT NULL,
-    cost REAL NOT NULL DEFAULT 0
+    cost REAL NOT NULL DEFAULT 0,
+    read_only INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at);
 CREATE INDEX IF NOT EXISTS calls_by_tool ON calls (tool, id);
 CREATE INDEX IF NOT EXISTS calls_by_caller ON calls (apikey_hash, at);
 """
+
+_ADDED = {"cost": "REAL NOT NULL DEFAULT 0", "read_only": "INTEGER NOT NULL DEFAULT 0"}
+"""Columns that files of older servers do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class CallRecord:
     arguments: str
     cost: float = 0.0
     """What the caller was charged."""
+    read_only: bool = False
+    """Whether the tool changes nothing."""
 
     def public_fields(self) -> dict[str, Any]:
         """What callers may see of it: no arguments, no paths of this machine, no sessions and hashes of keys."""
@@ -88,7 +94,7 @@ class CallRecord:
 
 _PUBLIC = (
     *("at", "call_id", "surface", "capability", "tool", "principal", "root", "path", "outcome", "code"),
-    *("duration_ms", "request_bytes", "response_bytes", "cost"),
+    *("duration_ms", "request_bytes", "response_bytes", "cost", "read_only"),
 )
 _COLUMNS = tuple(column.name for column in fields(CallRecord))
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 our own names
@@ -201,6 +207,8 @@ class AuditFilter:
     """An outcome, or the code of an error."""
     apikey_hash: str | None = None
     surface: OneOrMore = None
+    without_reads_over: tuple[str, ...] = ()
+    """Surfaces whose calls of read-only tools are left out."""
 
     def of_caller_and_time(self) -> AuditFilter:
         """Only the conditions that an index answers."""
@@ -219,6 +227,9 @@ class AuditFilter:
                 any_of = (value,) if isinstance(value, str) else value
                 conditions.append(f"({' OR '.join([condition] * len(any_of))})")
                 values += any_of
+        if self.without_reads_over:
+            conditions.append(f"NOT (read_only AND surface IN ({', '.join('?' * len(self.without_reads_over))}))")
+            values += self.without_reads_over
         return " AND ".join(conditions), values
 
 
@@ -317,14 +328,21 @@ def follow_records(
 def _select(
     connection: sqlite3.Connection, condition: str, *values: str | int, source: str = "calls"
 ) -> list[tuple[int, CallRecord]]:
-    columns = ", ".join(_COLUMNS if _has_costs(connection) else _COLUMNS[: _COLUMNS.index("cost")])
-    rows = connection.execute(f"SELECT id, {columns} FROM {source} WHERE {condition}", values)  # noqa: S608 our own names
-    return [(number, CallRecord(*row)) for number, *row in rows]
+    absent = _absent_columns(connection)
+    columns = [column for column in _COLUMNS if column not in absent]
+    rows = connection.execute(f"SELECT id, {', '.join(columns)} FROM {source} WHERE {condition}", values)  # noqa: S608 our own names
+    return [(number, _record_of(dict(zip(columns, row, strict=True)))) for number, *row in rows]
 
 
-def _has_costs(connection: sqlite3.Connection) -> bool:
-    """Whether calls have costs. The file of an older server has none."""
-    return any(column[1] == "cost" for column in connection.execute("PRAGMA table_info(calls)"))
+def _record_of(row: dict[str, Any]) -> CallRecord:
+    row["read_only"] = bool(row.get("read_only"))
+    return CallRecord(**row)
+
+
+def _absent_columns(connection: sqlite3.Connection) -> list[str]:
+    """The columns that the file of an older server does not have."""
+    present = {column[1] for column in connection.execute("PRAGMA table_info(calls)")}
+    return [column for column in _ADDED if column not in present]
 
 
 def _open_for_writing(file: Path, busy_timeout_s: float) -> sqlite3.Connection:
@@ -336,8 +354,8 @@ def _open_for_writing(file: Path, busy_timeout_s: float) -> sqlite3.Connection:
             found = _check_version(connection, file)
             use_write_ahead_log(connection, synchronous="NORMAL")
             connection.executescript(_SCHEMA)
-            if not _has_costs(connection):
-                connection.execute("ALTER TABLE calls ADD COLUMN cost REAL NOT NULL DEFAULT 0")
+            for column in _absent_columns(connection):
+                connection.execute(f"ALTER TABLE calls ADD COLUMN {column} {_ADDED[column]}")
             if found != _VERSION:  # setting it again would wait for other writers
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
             undo.pop_all()

@@ -123,6 +123,7 @@ class CallRecorder:
             request_bytes=recorded.request_bytes,
             response_bytes=_response_bytes(outcome),
             arguments=arguments,
+            read_only=prepared is not None and prepared.tool.read_only,
         )
 
     def _write(self, record: CallRecord, error: ArmariumError | None) -> None:

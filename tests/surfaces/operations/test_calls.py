@@ -130,6 +130,21 @@ async def test_calls_are_counted_by_facet(served: ServerProcess) -> None:
     assert counted("ann", principal="ben")["calls"] == 0
 
 
+async def test_reads_over_a_surface_are_left_out_of_pages_and_counts(served: ServerProcess) -> None:
+    await call_tools(served, "ann")
+    with as_caller(served, "ann") as http:
+        # Over the surface `api`, like the requests of this test.
+        assert http.put("/api/sandbox/work/file", params={"path": "api.txt"}, json={"content": "x"}).status_code == 200
+    await eventually(lambda: listed(served, "ann", surface="api", tool="write_file"))
+    found = listed(served, "ann", without_reads_over="api", limit=1000)
+    assert {(call["tool"], call["read_only"]) for call in found if call["surface"] == "api"} == {("write_file", False)}
+    assert {call["read_only"] for call in found if call["tool"] == "read_file"} == {True}
+    with as_caller(served, "ann") as http:
+        counted = http.get("/api/audit/facets", params={"without_reads_over": "api"}).json()
+    assert counted["facets"]["surface"]["api"] == len([call for call in found if call["surface"] == "api"])
+    assert "list_calls" not in counted["facets"]["tool"]
+
+
 async def test_no_content_key_session_or_path_of_the_machine_is_shown(served: ServerProcess) -> None:
     await call_tools(served, "ann")
     shown = json.dumps(listed(served, "boss", limit=1000))

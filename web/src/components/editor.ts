@@ -96,6 +96,11 @@ const LOOK = EditorView.theme({
     background: "var(--chosen)",
   },
   ".cm-cited": { backgroundColor: "var(--cited)", boxShadow: "inset 3px 0 0 var(--cited-bar)" },
+  // Forced colours remove backgrounds and shadows.
+  "@media (forced-colors: active)": {
+    ".cm-cited": { borderLeft: "3px solid Highlight", paddingLeft: "3px" },
+    ".cm-changedLine": { outline: "1px dashed" },
+  },
   ".cm-mark": { padding: "0 3px", cursor: "default" },
   ".cm-mark-critical": { color: "var(--critical)" },
   ".cm-mark-high": { color: "var(--high)" },

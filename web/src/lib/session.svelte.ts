@@ -19,6 +19,11 @@ class SessionState {
   /** Grows with every log-in, so that what failed for lack of a session is asked again. */
   generation = $state(0);
 
+  /** Whether the server offers this tool to the caller. */
+  offers(tool: string): boolean {
+    return this.current?.principal.tools.includes(tool) ?? false;
+  }
+
   /** Whether the caller may read this capability. */
   has(capability: string): boolean {
     return this.current?.principal.capabilities.includes(capability) ?? false;

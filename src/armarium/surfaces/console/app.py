@@ -22,7 +22,7 @@ from armarium.surfaces.console.sessions import ConsoleSessions
 from armarium.surfaces.console.threads import tools as thread_tools
 from armarium.surfaces.console.threads.store import ThreadStore
 from armarium.surfaces.console.threads.tools import QuestionTool, Threads
-from armarium.surfaces.console.tools import ROUTES, TOOLS, SessionTools
+from armarium.surfaces.console.tools import ROUTES, TOOLS, Offer, SessionTools
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
 from armarium.surfaces.web.endpoint import ApiEndpoint
@@ -37,16 +37,16 @@ class Console:
         self,
         settings: ConsoleSettings,
         state_dir: Path,
-        access: Sequence[Access],
+        offers: Sequence[Offer],
         question_tools: Iterable[QuestionTool] = (),
         administered: Sequence[Access] = (),
     ) -> None:
-        """`access` says who may use the open capabilities, and `administered` who administers what. `question_tools`
+        """`offers` are those of the open capabilities, and `administered` says who administers what. `question_tools`
         answer the questions in threads."""
         self.sessions = ConsoleSessions(settings)
         """The browsers that are logged in."""
         self._key_links, self._owner_links = KeyLinks(), OwnerLinks(state_dir)
-        sessions = SessionTools(self.sessions, self._key_links, access, administered)
+        sessions = SessionTools(self.sessions, self._key_links, offers, administered)
         # First those that ask several sources.
         preferred = sorted(question_tools, key=lambda each: not each.takes({"sources": []}))
         threads = Threads(ThreadStore(state_dir / "threads"), preferred)

@@ -13,7 +13,7 @@ from armarium import __version__
 from armarium.foundation.errors import NotPermitted
 from armarium.foundation.routes import declare_route
 from armarium.foundation.security.access import ADMINISTER, READ, Access
-from armarium.foundation.security.identity import ANYONE
+from armarium.foundation.security.identity import ANYONE, Principal
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, NoArgs, declare_tool
 from armarium.surfaces.console.links import KeyLinks, link
@@ -33,7 +33,9 @@ class SessionPrincipal(TypedDict):
     is_owner: bool
     read_only: bool
     capabilities: list[str]
-    """Those that are served and that the caller may read."""
+    """Those of which the caller may read something, and is offered a tool."""
+    tools: list[str]
+    """The tools of these capabilities that the caller is offered."""
     administers: list[str]
     """What the caller administers: capabilities, and the operations of the server."""
 
@@ -57,13 +59,25 @@ class CreatedLink(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of an open capability, and who may use them."""
+
+    access: Access
+    tools: Sequence[ToolSpec]
+
+    def to(self, principal: Principal) -> list[str]:
+        """The names of those that this caller may use."""
+        return [tool.name for tool in self.tools if self.access.permits(principal, tool)]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionTools:
     """What a caller can do with sessions."""
 
     sessions: ConsoleSessions
     links: KeyLinks
-    access: Sequence[Access]
-    """Who may use the open capabilities."""
+    offers: Sequence[Offer]
+    """What the open capabilities offer."""
     administered: Sequence[Access] = ()
     """Who administers them, and the server itself."""
 
@@ -96,13 +110,19 @@ class SessionTools:
 
     def _describe(self, call: Call) -> SessionDescription:
         principal = call.principal
+        offered = {
+            each.access.capability: tools
+            for each in self.offers
+            if each.access.admits(principal, READ) and (tools := each.to(principal))
+        }
         described: SessionDescription = {
             "principal": {
                 "name": principal.username,
                 "groups": list(principal.groups),
                 "is_owner": principal.is_owner,
                 "read_only": principal.read_only,
-                "capabilities": [each.capability for each in self.access if each.admits(principal, READ)],
+                "capabilities": [*offered],
+                "tools": [tool for tools in offered.values() for tool in tools],
                 # Without groups there are no administrators, and no tools for them.
                 "administers": [
                     each.capability

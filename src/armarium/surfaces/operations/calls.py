@@ -49,6 +49,8 @@ class CallFilterArgs(Args):
     """Only calls about paths that begin like this."""
     status: Values = ()
     """`success`, `error`, or the code of an error; repeat it for several."""
+    without_reads_over: Values = ()
+    """Leave out calls over these surfaces of tools that only read."""
     since: str | None = None
     """Only calls at this time or later: a date and time (ISO 8601), in UTC unless it names a zone."""
     until: str | None = None

@@ -19,6 +19,7 @@ export interface CallRow {
   request_bytes: number;
   response_bytes: number;
   cost: number;
+  read_only: boolean;
   arguments?: Record<string, unknown>;
 }
 
@@ -31,21 +32,15 @@ export interface CallFilters {
   root: string[];
   status: string[];
   prefix: string;
+  /** Surfaces whose calls of tools that only read are left out. */
+  without_reads_over: string[];
 }
 
 export const FACETS = ["tool", "capability", "surface", "principal", "root", "status"] as const;
 
-/** What the console itself reads: without it, looking at the list would fill the list. */
-const OWN_READS = new Set(["audit", "operations", "console", "files"]);
-
 export function rowOf(call: Record<string, unknown>): CallRow {
   const row = call as unknown as Omit<CallRow, "key">;
   return { ...row, key: [row.call_id, row.root ?? "", row.path ?? "", row.tool].join("\n") };
-}
-
-/** Whether a call is one of the console's own reads. */
-export function isOwnRead(row: CallRow): boolean {
-  return row.surface === "console" && OWN_READS.has(row.capability);
 }
 
 /** Whether the filters admit a call that arrives as an event, by the same rules as the server's. */
@@ -59,6 +54,7 @@ export function admits(filters: CallFilters, row: CallRow): boolean {
     oneOf(filters.principal, row.principal) &&
     oneOf(filters.root, row.root) &&
     oneOf(filters.status, row.outcome, row.code) &&
+    !(row.read_only && filters.without_reads_over.includes(row.surface)) &&
     (filters.prefix === "" || (row.path ?? "").startsWith(filters.prefix))
   );
 }

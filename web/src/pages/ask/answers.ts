@@ -1,5 +1,6 @@
 /** Answers of the corpus and of sources in one form: their text, the passages they rest on, and what failed. */
 
+import type { Artifact, Display } from "../../components/sources/artifacts.ts";
 import { parsePlace, placeOf, suffixOf, type Lines, type Span } from "./spans.ts";
 
 type Json = Record<string, unknown>;
@@ -50,6 +51,11 @@ export interface Parts {
   wordsOnly?: string;
   /** Whether it was too large to be kept whole. */
   isShortened: boolean;
+  /** The files that servers attached to it, and which of them they want to be shown. */
+  artifacts: Artifact[];
+  display?: Display;
+  /** How many files a kept answer has lost. */
+  filesLeftOut: number;
 }
 
 export function noParts(tool: Parts["tool"]): Parts {
@@ -62,6 +68,8 @@ export function noParts(tool: Parts["tool"]): Parts {
     failures: [],
     isIndexComplete: true,
     isShortened: false,
+    artifacts: [],
+    filesLeftOut: 0,
   };
 }
 
@@ -105,6 +113,9 @@ export function partsOf(tool: Parts["tool"], answer: Json): Parts {
     isIndexComplete: answer["indexing_complete"] !== false && about["incomplete"] === undefined,
     model: model === undefined || model === "extractive" ? null : model,
     isShortened: results["shortened"] === true,
+    artifacts: objects(answer["artifacts"]) as unknown as Artifact[],
+    filesLeftOut: Number(answer["files_left_out"] ?? 0),
+    ...(answer["display"] ? { display: answer["display"] as Display } : {}),
     ...known("searchedFor", text(results["searched_for"])),
     ...known("wordsOnly", text(answer["lexical_only"])),
   };

@@ -22,9 +22,11 @@ export type Action =
   | "delete-file"
   | "delete-folder"
   | "find-names"
-  | "find-content";
+  | "find-content"
+  | "restore"
+  | "purge";
 
-const TOOLS: Record<Action, string> = {
+const TOOLS: Partial<Record<Action, string>> = {
   list: "list_folder",
   read: "read_file",
   stat: "stat_file",
@@ -41,6 +43,22 @@ const TOOLS: Record<Action, string> = {
   "find-content": "grep",
 };
 
+/** The tools of the store that can be switched off. */
+const STORE_TOOLS: Partial<Record<Action, string>> = {
+  list: "file_list",
+  read: "file_read",
+  stat: "file_stat",
+  write: "file_write",
+  move: "file_rename",
+  "copy-from": "file_read",
+  "copy-to": "file_write",
+  "delete-file": "file_delete",
+  "delete-folder": "file_delete",
+  "find-content": "file_search",
+  restore: "file_restore",
+  purge: "file_purge",
+};
+
 const CHANGES: ReadonlySet<Action> = new Set([
   "write",
   "create-folder",
@@ -48,24 +66,36 @@ const CHANGES: ReadonlySet<Action> = new Set([
   "copy-to",
   "delete-file",
   "delete-folder",
+  "restore",
+  "purge",
 ]);
 
 /** Why the person cannot do this there; undefined if nothing is known that forbids it. */
 export function reasonAgainst(
   action: Action,
   place: Pick<Place, "kind" | "space">,
-  { root, isReadOnlyPerson }: { root: RootFacts | undefined; isReadOnlyPerson: boolean },
+  {
+    root,
+    isReadOnlyPerson,
+    offers,
+  }: { root: RootFacts | undefined; isReadOnlyPerson: boolean; offers: (tool: string) => boolean },
 ): string | undefined {
   const isChange = CHANGES.has(action);
   if (isChange && isReadOnlyPerson) return "your key may only read";
   if (place.kind === "store") {
     if (action === "create-folder") return "a folder of a project exists as long as it holds a file: create a file";
     if (["hash", "permissions", "find-names"].includes(action)) return "files of a project have none";
-    return undefined;
   }
+  const tool = (place.kind === "store" ? STORE_TOOLS : TOOLS)[action];
+  if (tool === undefined) return undefined;
+  if (!offers(tool)) return `${tool} is not offered here`;
   if (root === undefined) return undefined;
   if (isChange && root.read_only) return `the root ${root.name} is read-only`;
-  const tool = TOOLS[action];
   if (root.allowed_tools.includes(tool) || root.allowed_tools.includes("*")) return undefined;
   return `the root ${root.name} does not allow ${tool}`;
+}
+
+/** Whether a tool is one of the store's that is switched off. */
+export function isSwitchedOff(tool: string, offers: (tool: string) => boolean): boolean {
+  return Object.values(STORE_TOOLS).includes(tool) && !offers(tool);
 }

@@ -25,12 +25,12 @@ const MOST_IN_TREE = 20_000;
 
 class Places {
   readonly roots = new Query<readonly RootFacts[]>(async (signal) => {
-    if (!session.has("sandbox")) return [];
+    if (!session.offers("list_roots")) return [];
     return (await answer(api.GET("/api/sandbox/roots", { signal }))).roots;
   });
 
   readonly projects = new Query<readonly Project[]>(async (signal) => {
-    if (!session.has("store")) return [];
+    if (!session.offers("file_list")) return [];
     const all: Project[] = [];
     for (let cursor: string | undefined, isFirst = true; isFirst || cursor; isFirst = false) {
       const found = await answer(
@@ -68,6 +68,7 @@ class Places {
     return reasonAgainst(action, place, {
       root: this.rootOf(place),
       isReadOnlyPerson: session.current?.principal.read_only ?? false,
+      offers: (tool) => session.offers(tool),
     });
   }
 

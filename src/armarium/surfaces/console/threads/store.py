@@ -25,6 +25,8 @@ MAX_MESSAGES: Final = 500
 """In one thread."""
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """Of all threads of a person."""
+ATTACHED: Final = ("artifacts", "display")
+"""The parts of an answer with the files of servers. They are not stored."""
 _MAX_ANSWER_BYTES: Final = 512 * 1024
 _BUSY_TIMEOUT_S: Final = 5.0
 _LAST_ID: Final = 2**63 - 1
@@ -238,7 +240,9 @@ def outcome_field(status: Status) -> Literal["answer", "error"]:
 def _shortened(answer: Json) -> tuple[Json, str]:
     """The answer as it is stored: without files and the whole text of hits, and without hits if it is still too
     large."""
-    kept = {name: value for name, value in answer.items() if name not in ("artifacts", "display")}
+    kept = {name: value for name, value in answer.items() if name not in ATTACHED}
+    if files := answer.get("artifacts"):
+        kept["files_left_out"] = len(files)
     for holder in (kept, kept.get("results")):
         if isinstance(holder, dict) and isinstance(hits := cast(Json, holder).get("hits"), list):
             cast(Json, holder)["hits"] = [_without_chunk(each) for each in cast("list[Json]", hits)]

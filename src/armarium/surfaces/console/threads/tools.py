@@ -18,6 +18,7 @@ from armarium.foundation.security.access import Access
 from armarium.foundation.telemetry import timestamp
 from armarium.foundation.tools import Args, Call, ToolSpec, declare_tool
 from armarium.surfaces.console.threads.store import (
+    ATTACHED,
     MessageDescription,
     Status,
     ThreadDescription,
@@ -203,6 +204,8 @@ class Threads:
         content = cast(Json, result["structuredContent"])
         status: Status = "answered" if error is None else "failed"
         kept = await self.store.end_message(call.principal, message_id, status, tool.name, content)
+        # They are not stored, but whoever asked sees them.
+        attached = {name: content[name] for name in ATTACHED if name in content}
         message: MessageDescription = {
             "id": message_id,
             "at": now,
@@ -211,7 +214,7 @@ class Threads:
             "status": status,
             "tool": tool.name,
         }
-        message[outcome_field(status)] = kept
+        message[outcome_field(status)] = kept | attached
         return message
 
     def _answering(self, call: Call, selection: Json) -> ToolSpec:
