@@ -161,9 +161,12 @@ async def tab_to(page: Page, name: str, *, most: int = 60) -> None:
     raise AssertionError(f"{most} times Tab did not lead to {name!r}")
 
 
+# The text of an element is its name only if it is a control: the page and a region contain everything.
 _HAS_NAME = """(wanted) => {
   const active = document.activeElement;
-  const name = active?.getAttribute("aria-label") ?? active?.labels?.[0]?.textContent ?? active?.textContent ?? "";
+  const named = "a, button, summary, [role^=menuitem], [role=option], [role=tab], [role=treeitem]";
+  const text = active?.matches(named) ? active.textContent : "";
+  const name = active?.getAttribute("aria-label") ?? active?.labels?.[0]?.textContent ?? text;
   return name.replace(/\\s+/g, " ").includes(wanted);
 }"""
 
