@@ -15,7 +15,7 @@ from armarium.foundation.routes import declare_route
 from armarium.foundation.security.access import ADMINISTER, READ, Access
 from armarium.foundation.security.identity import ANYONE, Principal
 from armarium.foundation.telemetry import timestamp
-from armarium.foundation.tools import Args, Call, NoArgs, declare_tool
+from armarium.foundation.tools import Args, Call, NoArgs, ToolSpec, declare_tool
 from armarium.surfaces.console.links import KeyLinks, link
 from armarium.surfaces.console.sessions import ConsoleSessions
 
