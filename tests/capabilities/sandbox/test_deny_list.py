@@ -41,6 +41,37 @@ TREE: dict[str, str | bytes | None] = {
     "src/main.py": "print()\n",
     "linked/a.txt": "",
 }
+OF_A_USER = [
+    ".local/lib/python3.12/site-packages/usercustomize.py", ".local/lib/python3.12/site-packages/x.pth",
+    ".local/bin/ls", ".local/state/nix/profiles/profile/bin/ls", ".nix-profile/bin/ls", ".nix-channels",
+    ".nix-defexpr/default.nix", ".cargo/env", ".cargo/bin/cargo", ".cargo/config", ".cargo/config.toml",
+    ".rustup/toolchains/a/bin/rustc", ".nvm/nvm.sh", ".asdf/shims/node", ".asdfrc", ".tool-versions",
+    ".pyenv/shims/pip", ".mise.toml", "mise.toml", "mise.local.toml", ".mise/tasks/a", ".k5login", ".terraformrc",
+    ".terraform.d/plugins/a", ".gradle/gradle.properties", ".gradle/init.d/a.gradle", ".m2/settings.xml",
+    ".yarn/plugins/a.cjs", ".yarn/releases/yarn.cjs", ".yarnrc.yml", ".pnp.cjs", ".bundle/config", ".condarc",
+    ".vscode-server/data/Machine/settings.json", ".cursor-server/bin/a", ".lessfilter", ".mailcap",
+]  # fmt: skip
+OF_AGENTS = [
+    ".claude/settings.json", ".claude/settings.local.json", ".claude/commands/a.md", ".cursor/mcp.json",
+    ".cursor/hooks.json", ".codex/config.toml", ".gemini/settings.json", ".clinerules/hooks/PreToolUse",
+    ".github/hooks/a.json", ".openhands/setup.sh",
+]  # fmt: skip
+FOR_AGENTS_TO_READ = [
+    "CLAUDE.md", "AGENTS.md", "GEMINI.md", "docs/AGENTS.md", ".cursorrules", ".windsurfrules", ".clinerules",
+    ".clinerules/style.md", ".github/copilot-instructions.md", ".github/instructions/a.instructions.md",
+]  # fmt: skip
+
+
+def spellings(path: str) -> Iterator[str]:
+    """What a file system may treat as the same path."""
+    first, _, rest = path.partition("/")
+    yield path
+    yield path.upper()
+    yield path[:2] + "\u200c" + path[2:]
+    yield path.replace("s", "\u017f")
+    for ending in (".", " "):
+        yield f"{first}{ending}/{rest}" if rest else first + ending
+    yield f"deep/er/{path}"
 
 
 def write(path: str, **more: str) -> tuple[str, dict[str, Any]]:
@@ -74,6 +105,10 @@ ATTEMPTS: list[tuple[str, dict[str, Any]]] = [
         # through links
         "to-git/config", "to-hooks/pre-commit", "to-bashrc", "up/.git/config", "to-github/workflows/evil.yml",
     )),
+    *(write(path) for path in (*OF_A_USER, *OF_AGENTS)),
+    *(write(each) for path in (".nvm/nvm.sh", ".tool-versions", ".yarn/plugins/a.cjs") for each in spellings(path)),
+    between("move", "evil", ".local/lib"),
+    between("copy", "evil", ".nvm"),
     write(".bashrc", mode="append"),
     write(".envrc", mode="append"),
     write(".envrc", mode="create_only"),
@@ -366,3 +401,15 @@ async def test_mcp_filesystem_denies_only_what_its_settings_say(tmp_path: Path) 
 )  # fmt: skip
 def test_the_list_names_what_runs_by_itself(path: str, denied: bool) -> None:
     assert PathRules(DENY_WRITE, DENY_WRITE).match(path) is denied
+
+
+@pytest.mark.parametrize("path", [*OF_A_USER, *OF_AGENTS])
+def test_what_a_user_and_agents_run_is_denied_in_every_spelling(path: str) -> None:
+    rules = PathRules(DENY_WRITE, DENY_WRITE)
+    assert [spelling for spelling in spellings(path) if not rules.match(spelling)] == []
+
+
+@pytest.mark.parametrize("path", FOR_AGENTS_TO_READ)
+async def test_instructions_for_agents_are_written_like_other_text(agent: ToolClient, path: str) -> None:
+    await agent.call("write_file", root="workspace", path=f"text/{path.count('/')}/{path}", content="Be brief.\n")
+    assert not PathRules(DENY_WRITE, DENY_WRITE).match(path)
