@@ -7,7 +7,8 @@ from pathlib import Path
 from armarium.capability import Facilities
 from armarium.foundation.audit import files_of_audit
 from armarium.foundation.events import Events
-from armarium.foundation.files.path_rules import CREDENTIAL_FILES, patterns_of
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
+from armarium.foundation.files.path_rules import patterns_of
 from armarium.foundation.security.authentication import token_path
 from armarium.foundation.settings.file_secrets import secret_files
 from armarium.foundation.settings.model import CoreSettings

@@ -17,8 +17,9 @@ from armarium.capabilities.sandbox.manifest import open_capability
 from armarium.capabilities.sandbox.settings import SandboxSettings
 from armarium.capability import Facilities
 from armarium.foundation.events import Events
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
 from armarium.foundation.files.errors import FileError
-from armarium.foundation.files.path_rules import CREDENTIAL_FILES, Setting, patterns_of
+from armarium.foundation.files.path_rules import Setting, patterns_of
 from armarium.foundation.security.identity import LOCAL
 from armarium.foundation.tools import Call
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.foundation.files.path_rules import CREDENTIAL_FILES, PathRules, added_patterns, patterns_of
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
+from armarium.foundation.files.path_rules import PathRules, added_patterns, patterns_of
 from support.agent_server import served
 from support.client import ToolClient, connected
 from support.sandbox_in_process import between, sandbox
@@ -24,7 +25,7 @@ DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
 HIDDEN = [
     ".env", "service/.env.staging", "certs/SERVER.PEM", "ID_RSA", "cloud/.aws/credentials", "home/.Ssh/config",
     "home/.docker/config.json", "home/.kube/config", "home/.npmrc",
-    "prod.env.",
+    "prod.env.", "cloud/terraform.tfstate", "old/id_rsa.bak", "home/.bash_history", "a/service_account-1.json",
 ]  # fmt: skip
 LINKS = {"plain.txt": ".env", "cloud/link": ".aws", "to-certs": "certs"}
 SHOWN = {".env.example": "API_TOKEN=\n", "certs/readme.md": "plain\n", "environment.md": "plain\n"}
@@ -197,6 +198,50 @@ async def test_a_tree_with_hidden_files_moves_if_they_stay_hidden_and_can_be_rem
     assert (error.code, hidden_still.code) == ("CREDENTIALS_HIDDEN", "CREDENTIALS_HIDDEN")
     assert (tmp_path / "w/b/vault/key").exists()
     assert not (tmp_path / "w/renamed").exists()
+
+
+HIDDEN_NAMES = [
+    ".env", ".env~", ".env-prod", ".env_local", ".env.production", "prod.env", "prod.env.bak", ".envrc", ".envrc.local",
+    ".env.example.bak", "id_rsa", "id_rsa.bak", "id_rsa~", "id_ed25519_sk", "id_ecdsa_sk.old", "server.key",
+    "server.key.old", "server.pem.orig", "tls.key.swp", "vpn.ovpn", "AuthKey.p8", ".vault-token", ".vault_pass",
+    "terraform.tfstate", "terraform.tfstate.backup", "terraform.tfstate.1700000000.backup", "prod.tfstate",
+    "credentials.json", ".credentials.json", "client_secret.json", "client_secret_1-a.json", "service-account.json",
+    "service_account.json", "service-account-key.json", "serviceAccountKey.json", "secrets.yaml", "secrets.yml",
+    "secrets.json", "secrets.toml", ".secrets.toml", "Secrets.YAML", ".bash_history", ".zsh_history", ".python_history",
+    ".psql_history", ".mysql_history", ".local/share/fish/fish_history", ".Rhistory", ".my.cnf", "_netrc",
+    ".cargo/credentials", ".m2/settings.xml", ".terraformrc", ".azure/msal_token_cache.json", ".aws/sso/cache/a.json",
+    ".config/gcloud/credentials.db", ".config/gh/hosts.yml", ".password-store/bank.gpg", ".codex/auth.json",
+    ".claude/.credentials.json", "dev.kubeconfig", ".mozilla/firefox/a/key4.db", "project/.dir2mcp/secret.token",
+]  # fmt: skip
+SHOWN_NAMES = [
+    ".env.example", ".env.sample", ".env.template", ".env.dist", ".env-example", ".env_sample", ".envrc.example",
+    "example.env", "environment.yml", "env.py", "secrets.py", "secrets.go", "secrets.md", "credentials.go",
+    "credentials.ts", "service_account.py", "service-account.tf", "client_secret.rb", "id_rsa.pub", "id_ed25519.pub",
+    "id_rsa.py", "key.py", "keys.ts", "keyboard.key.ts", "pem.go", "x.pem.txt", "history.py", "order_history",
+    "main.tf", "variables.tf", "terraform.tfvars", "charts/a/templates/secrets.yaml", "secret.yaml", "settings.xml",
+    "gradle.properties", "auth.json", "config", "hosts.yml", ".claude/settings.json", ".codex/config.toml",
+    ".config/fish/config.fish", "src/chromium/a.cc", ".aws/config", "package-lock.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", HIDDEN_NAMES)
+def test_sandbox_and_corpus_hide_the_same_names(path: str) -> None:
+    for each in (path, f"home/{path}"):
+        assert is_hidden(each)
+        assert Exclusion().excludes_path(each)
+    assert PathRules(CREDENTIAL_FILES).may_match_any(["plain.txt", *path.split("/")])
+
+
+@pytest.mark.parametrize("path", SHOWN_NAMES)
+def test_examples_source_code_and_public_keys_are_shown(path: str) -> None:
+    for each in (path, f"project/{path}"):
+        assert not is_hidden(each)
+        assert not Exclusion().excludes_path(each)
+
+
+def test_ordinary_names_need_only_one_look() -> None:
+    ordinary = ["main.py", "README.md", "environment", "key.go", "id_map.json", "index.html", "history", "secret"]
+    assert not PathRules(CREDENTIAL_FILES).may_match_any(ordinary)
 
 
 def test_a_pattern_of_the_settings_hides_a_file_from_the_corpus_too() -> None:

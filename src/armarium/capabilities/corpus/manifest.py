@@ -36,7 +36,8 @@ async def open_capability(settings: CorpusSettings, facilities: Facilities) -> A
     from armarium.capabilities.corpus.source import CorpusSource
     from armarium.capabilities.corpus.tools import bind_corpus_tools
     from armarium.capability import Capability
-    from armarium.foundation.files.path_rules import CREDENTIAL_FILES, added_patterns
+    from armarium.foundation.files.credential_files import CREDENTIAL_FILES
+    from armarium.foundation.files.path_rules import added_patterns
     from armarium.foundation.routes import bind_routes
     from armarium.foundation.security.access import Access
     from armarium.foundation.tools import bind_tools

@@ -19,7 +19,8 @@ from armarium.capabilities.registry.settings import prefix_of, registry_file
 from armarium.capabilities.registry.storage.database import RegistryDatabase
 from armarium.capabilities.registry.storage.file import is_writable
 from armarium.foundation.files.confine import ConfinedRoot
-from armarium.foundation.files.path_rules import CREDENTIAL_FILES, PathRules
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
+from armarium.foundation.files.path_rules import PathRules
 from armarium.foundation.sqlite import BUSY_TIMEOUT_S
 
 _log = logging.getLogger(__name__)

@@ -10,10 +10,11 @@ from armarium.capabilities.sandbox import errors
 from armarium.capabilities.sandbox.deny_list import DENY_WRITE
 from armarium.foundation.errors import ArmariumError, ConfigError
 from armarium.foundation.files.confine import ConfinedRoot
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.path_rules import CREDENTIAL_FILES, PathRules
+from armarium.foundation.files.path_rules import PathRules
 from armarium.foundation.refs import FileRef
 from armarium.foundation.security.access import OPEN, READ, WRITE, AccessRule, not_in_group
 from armarium.foundation.security.identity import LOCAL, Principal

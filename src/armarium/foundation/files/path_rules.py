@@ -1,4 +1,4 @@
-"""Rules about paths by name, in every spelling: which files hold credentials, and what agents may not write."""
+"""Rules about paths by name, in every spelling, for files with credentials and for what agents may not write."""
 
 from __future__ import annotations
 
@@ -11,19 +11,6 @@ from typing import Any, cast
 import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type information
 
 from armarium.foundation.files.ignore import IgnoreRules
-
-CREDENTIAL_FILES: tuple[str, ...] = (
-    # Negated patterns come first, so that they cannot show what later patterns hide. An example of a .env file shows
-    # only names.
-    "**/.env", "**/.env.*", "**/*.env",
-    "!**/.env.example", "!**/.env.sample", "!**/.env.template", "!**/.env.dist",
-    "!**/example.env", "!**/sample.env", "!**/template.env",
-    "**/*.pem", "**/*.key", "**/*.p12", "**/*.pfx", "**/*.jks", "**/*.keystore", "**/*.kdbx", "**/*.ppk",
-    "**/id_rsa", "**/id_dsa", "**/id_ecdsa", "**/id_ed25519", "**/.ssh/**", "**/.gnupg/**",
-    "**/.aws/credentials", "**/.netrc", "**/.pgpass", "**/.git-credentials", "**/.htpasswd",
-    "**/.docker/config.json", "**/.kube/config", "**/.npmrc", "**/.pypirc", "**/.cargo/credentials.toml",
-)  # fmt: skip
-"""Names of files that usually contain credentials."""
 
 Setting = bool | tuple[str, ...]
 """A list of patterns in the settings: the defaults, nothing, or the defaults with further patterns."""
@@ -177,7 +164,7 @@ NameForms = tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]
 
 def name_forms(lines: Sequence[str]) -> NameForms | None:
     """The names that the patterns could exclude in a directory that is not excluded; None if it could be any. Only the
-    last part of a pattern counts: if it is plain text with at most one star at an end, a comparison is enough."""
+    last part of a pattern counts: if it is plain text with at most one star, a comparison is enough."""
     names: set[str] = set()
     prefixes: set[str] = set()
     suffixes: set[str] = set()
@@ -185,8 +172,9 @@ def name_forms(lines: Sequence[str]) -> NameForms | None:
         if not line or line[0] in "#!":
             continue
         last = line.removesuffix("/").rpartition("/")[2]
-        text = last.removesuffix("*") if last[:1] != "*" else last[1:]
-        if not text or line != line.strip() or any(char in text for char in "*?[]\\"):
+        # Of `a*b`, the beginning is enough: the filter may let more names pass.
+        text = last.partition("*")[0] or last[1:]
+        if not text or line != line.strip() or "**" in last or any(char in text for char in "*?[]\\"):
             return None
         if text == last:
             names.add(last)

@@ -13,10 +13,10 @@ import re2  # pyright: ignore[reportMissingTypeStubs] the package has no type in
 from armarium.capabilities.corpus.files.secret_patterns import GROUP_CHECKS, SecretRule, named_rules
 from armarium.foundation.errors import ConfigError
 from armarium.foundation.events import ScannerFinding
+from armarium.foundation.files.credential_files import CREDENTIAL_FILES
 from armarium.foundation.files.errors import InvalidPattern
 from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.path_rules import (
-    CREDENTIAL_FILES,
     PathRules,
     as_directories,
     fold,
