@@ -232,14 +232,21 @@ async def test_mcp_filesystem_denies_writing_its_settings_where_it_denies_writin
 
 
 async def test_files_with_secrets_of_the_server_do_not_exist_for_callers(project: Path) -> None:
-    make_tree(project, {"tls/chain": "c", "tls/private": CANARY, "dsn": "postgresql://u:p@127.0.0.1/d"})
+    make_tree(
+        project,
+        {
+            "tls/chain": "c",
+            "tls/private": CANARY,
+            "dsn": f"postgresql://u@127.0.0.1/d?sslkey={project}/client&passfile={project}/passwords",
+        },
+    )
     values = {
         "server": {"tls": {"certificate": str(project / "tls/chain"), "key": str(project / "tls/private")}},
         "security": {"auth": f"file:{project / 'token'}", "hide_credentials": False},
         "store": {"dsn": f"${{file:{project / 'dsn'}}}"},
     }
     async with agent(project, values) as tools:
-        for path in ("tls/chain", "tls/private", "token", "dsn"):
+        for path in ("tls/chain", "tls/private", "token", "dsn", "client", "passwords"):
             assert (await tools.fails("read_file", root="w", path=path)).code == "PATH_IGNORED"
             assert (await tools.fails("write_file", root="w", path=path, content="")).code == "PATH_IGNORED"
         assert (await tools.call("list_folder", root="w", path="tls"))["entries"] == []

@@ -60,8 +60,15 @@ async def open_capability(section: StoreSettings, facilities: Facilities) -> Asy
 
 
 def state_paths(section: StoreSettings) -> list[Path]:
-    """The data directory of a database that the store starts, if it is not in the server's state directory."""
-    return [Path(section.data_dir).expanduser()] if section.data_dir else []
+    """The data directory of a database that the store starts, if it is not in the server's state directory, and the
+    files with secrets that the address of another database names."""
+    from urllib.parse import parse_qsl, urlsplit
+
+    from armarium.foundation.settings.file_secrets import revealed
+
+    parameters = parse_qsl(urlsplit(revealed(section.dsn) or "").query)
+    named = [value for name, value in parameters if name in ("passfile", "sslkey")]
+    return [Path(file).expanduser() for file in (section.data_dir, *named) if file]
 
 
 def destinations(section: StoreSettings) -> list[tuple[str, str]]:

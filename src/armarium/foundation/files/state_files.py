@@ -13,18 +13,19 @@ from io import FileIO
 from pathlib import Path
 
 _OWNER_ONLY = 0o700
-_DEFAULT_STATE = Path("~/.local/state/armarium")
+_DEFAULT_STATE = "~/.local/state/armarium"
 
 
 def user_state_directory() -> Path:
     """The directory of this user's own state, unless settings name another one."""
     home = os.environ.get("XDG_STATE_HOME")
-    return Path(home) / "armarium" if home else _DEFAULT_STATE.expanduser()
+    return Path(home) / "armarium" if home else Path(_DEFAULT_STATE).expanduser()
 
 
 def user_state_directories() -> list[Path]:
     """Where servers of this user can have their state: another one may run without XDG_STATE_HOME."""
-    return list(dict.fromkeys((user_state_directory(), _DEFAULT_STATE.expanduser())))
+    # Unlike that of `Path`, this `expanduser` accepts a user without a home.
+    return list(dict.fromkeys((user_state_directory(), Path(os.path.expanduser(_DEFAULT_STATE)))))
 
 
 def make_private_directory(directory: Path) -> None:

@@ -69,6 +69,15 @@ def test_an_origin_elsewhere_or_with_a_port_stays_exactly_itself(project: Path) 
     assert core.server.allowed_origins == ("https://a.example", "http://localhost:3000", "http://[::1]:*", "null")
 
 
+def test_the_server_knows_the_files_with_its_settings_and_secrets(project: Path) -> None:
+    config = project / "conf.yaml"
+    tls = "tls:\n    cert_file: chain\n    key_file: private"
+    config.write_text(f"server:\n  {tls}\nsecurity:\n  auth:\n    mode: file\n    token_file: token\n")
+    core = load(Location(project, config), environ={}).core_settings(Settings, "auto")
+    names = ("chain", "private", "token", ".dir2mcp/secret.env", "conf.yaml")
+    assert core.files == tuple(project / name for name in names)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [('"0"', None), ("0", None), ("off", None), ("90s", 90), ("1h30m", 5400), ("24h0m0s", 86400), ("7d", 604800)],

@@ -496,6 +496,14 @@ def test_status_shows_the_stored_state_and_reindex_rebuilds_it(dir2mcp: CommandL
     assert lines[-1].startswith("Progress: scanned=1 indexed=1 ")
 
 
+def test_the_settings_file_is_not_indexed_whatever_its_name_is(dir2mcp: CommandLine, project: Path) -> None:
+    (project / "conf.yaml").write_text("# the zanzibar of the operator\nmistral:\n  api_key: ''\n")
+    built = dir2mcp("reindex", "--config", "conf.yaml")
+    assert (built.code, built.stdout.splitlines()[-1][:28]) == (0, "Progress: scanned=1 indexed=")
+    found = dir2mcp("ask", "zanzibar", "--config", "conf.yaml", "--mode", "search_only")
+    assert "conf.yaml:" not in found.stdout
+
+
 def test_status_reports_an_index_that_cannot_be_opened(dir2mcp: CommandLine, project: Path) -> None:
     assert dir2mcp("reindex").code == 0
     store = project / ".dir2mcp/meta.sqlite"
