@@ -213,7 +213,7 @@ def test_a_file_that_is_not_there_is_named_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
-    assert loaded("# nothing yet\n", tmp_path) == Settings()
+    assert loaded("# nothing yet\n", tmp_path).model_dump() == Settings().model_dump()
 
 
 def test_settings_do_not_change_once_they_are_read() -> None:

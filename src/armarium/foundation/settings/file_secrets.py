@@ -90,9 +90,7 @@ def secret_files(settings: object) -> Iterator[Path]:
         for name in type(settings).model_fields:
             yield from secret_files(getattr(settings, name))
     elif isinstance(settings, dict):
-        yield from secret_files([*cast(dict[Any, Any], settings).values()])
-    elif isinstance(settings, list | tuple):
-        for value in cast(list[Any], settings):
+        for value in cast(dict[Any, Any], settings).values():
             yield from secret_files(value)
 
 
