@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from armarium.capabilities.gateway.tokens.capability_tokens import CapabilityTokens, CapabilityVerifier
+from armarium.facilities import facilities_for
+from armarium.foundation.settings.model import CoreSettings
+from armarium.surfaces.cli.host import Host
 from support.command_line import InThisProcess
 from support.trusted import trust
 
@@ -64,3 +67,14 @@ def test_a_rag_server_refuses_a_file_without_a_key(quick: InThisProcess, project
     assert outcome.code == 2
     assert "armarium gateway token-key cases" in outcome.stderr
     assert SECRET not in outcome.stderr
+
+
+def test_a_rag_server_does_not_search_its_key(
+    quick: InThisProcess, settings: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[CoreSettings] = []
+    monkeypatch.setattr(Host, "serve_stdio", lambda host, settings, **more: served.append(settings))
+    (project / "cases").mkdir()
+    (project / "cases/law").write_text(quick("gateway", "token-key", "cases").stdout)
+    assert quick("rag-server", "cases", "--capability-key-file", "cases/law").code == 0
+    assert [*facilities_for(served[0]).settings_files] == [project / "cases/law"]
