@@ -72,8 +72,9 @@ lock: $(DEVELOPMENT) $(CLIENTS) ## rewrite the lock files (UPGRADE=1 takes newer
 docs: $(RUNTIME) $(CONSOLE_TOOLS) ## regenerate docs/reference, docs/benchmarks.md and the tree in docs/architecture.md
 	$(VENV)/bin/python scripts/write-docs
 
-recording: $(DEVELOPMENT) ## record the terminal session that the README shows
+recording: $(DEVELOPMENT) $(CONSOLE) ## make the pictures of docs/images: a terminal session, and the console
 	$(VENV)/bin/python scripts/record-terminal
+	$(VENV)/bin/python scripts/record-console
 
 clean: ## remove everything the other targets made
 	rm -rf $(VENV) dist build tests/node/node_modules web/node_modules web/.node src/armarium/surfaces/console/files .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,7 +39,7 @@ def served(
     command = [str(Path(sys.executable).with_name("armarium")), "serve", "--config", str(config)]
     with log.open("wb") as said, subprocess.Popen(command, stderr=said, stdin=subprocess.DEVNULL) as server:
         try:
-            yield f"{_address_in(log, server)}/mcp", psutil.Process(server.pid)
+            yield f"{address_in(log, server)}/mcp", psutil.Process(server.pid)
         finally:
             server.terminate()
 
@@ -60,7 +60,7 @@ async def connected(url: str) -> AsyncGenerator[mcp.Client]:
         yield client
 
 
-def _address_in(log: Path, server: subprocess.Popen[bytes]) -> str:
+def address_in(log: Path, server: subprocess.Popen[bytes]) -> str:
     """The URL that the server reports in its log."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline and server.poll() is None:

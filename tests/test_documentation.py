@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from reference.architecture_tree import BEGIN, END, MarkersMissing, summary_of, with_tree
 from reference.benchmarks_page import UnknownCase, benchmarks_page
@@ -23,6 +25,7 @@ CAPABILITIES = sorted(
     folder.name for folder in (REPOSITORY / "src/armarium/capabilities").iterdir() if (folder / "__init__.py").exists()
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
 def name_of(page: Path) -> str:
@@ -47,6 +50,16 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
             broken.append(link)
     assert broken == []
+
+
+def test_every_image_that_a_page_names_exists_and_every_image_is_named() -> None:
+    named = {
+        (page.parent / image).resolve()
+        for page in PAGES
+        for found in IMAGE.finditer(page.read_text(encoding="utf-8"))
+        if "://" not in (image := found[1] or found[2])
+    }
+    assert named == set((DOCS / "images").iterdir())
 
 
 def test_the_readme_is_short() -> None:
@@ -149,14 +162,18 @@ def test_the_tree_shows_the_first_sentence_of_each_docstring(tmp_path: Path) -> 
         with_tree("no place for it", package)
 
 
-@pytest.fixture
-def recorder() -> ModuleType:
-    loader = SourceFileLoader("record_terminal", str(REPOSITORY / "scripts/record-terminal"))
-    spec = spec_from_loader("record_terminal", loader)
+def script(name: str) -> ModuleType:
+    loader = SourceFileLoader(name.replace("-", "_"), str(REPOSITORY / "scripts" / name))
+    spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def recorder() -> ModuleType:
+    return script("record-terminal")
 
 
 def test_a_recording_is_the_output_of_the_command_on_a_terminal(recorder: ModuleType, tmp_path: Path) -> None:
@@ -175,10 +192,30 @@ def test_a_session_is_rendered_to_the_same_picture_every_time(recorder: ModuleTy
     assert texts[1:] == ["$ cat <file>", "a & b [notes.md:L1-L2]", "x" * 150]
 
 
-def test_the_picture_of_the_readme_shows_each_recorded_command(recorder: ModuleType) -> None:
+def test_the_picture_of_a_terminal_shows_each_recorded_command(recorder: ModuleType) -> None:
     drawn = ET.parse(REPOSITORY / "docs/images/terminal.svg").getroot()
     text = "".join("".join(line.itertext()) for line in drawn.iter("{http://www.w3.org/2000/svg}text"))
     assert [command for command in recorder.COMMANDS if f"$ {command}" not in text] == []
+
+
+def test_a_picture_with_few_colours_keeps_those_that_are_rare(tmp_path: Path) -> None:
+    many = Image.new("RGB", (64, 64))
+    many.putdata([(place % 64 * 4, place // 64 * 4, 128) for place in range(64 * 64)])
+    many.putpixel((10, 10), (255, 80, 60))
+    original = io.BytesIO()
+    many.save(original, "png")
+    script("record-console").write_small(original.getvalue(), tmp_path / "small.png")
+    written = Image.open(tmp_path / "small.png")
+    assert written.mode == "P"
+    kept = written.convert("RGB").getpixel((10, 10))
+    assert isinstance(kept, tuple)
+    assert all(abs(one - other) < 16 for one, other in zip(kept, (255, 80, 60), strict=True))
+
+
+def test_the_pages_show_each_screen_that_is_recorded_light_and_dark() -> None:
+    screens = script("record-console").SCREENS
+    expected = {f"console-{name}-{scheme}.png" for name in screens for scheme in ("light", "dark")}
+    assert expected == {file.name for file in (DOCS / "images").glob("console-*.png")}
 
 
 def test_the_licence_is_the_one_that_the_package_declares() -> None:

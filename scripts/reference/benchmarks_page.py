@@ -136,5 +136,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "files_a_second": lambda value: f"{_number(value)}/s",
     "per_second": lambda value: f"{_number(value)}/s",
     "_mb": lambda value: f"{_number(value)} MB",
+    "_kb": lambda value: f"{_number(value)} kB",
     "_s": _duration,
 }
