@@ -124,12 +124,14 @@ def test_a_console_that_is_too_large_is_not_built(script: ModuleType) -> None:
     assets.mkdir()
     (script.FILES / ".vite").mkdir()
     manifest = {
-        "index.html": {"file": "assets/index.js", "imports": ["_shared"], "css": ["assets/index.css"]},
+        "index.html": {"file": "assets/index.js", "css": ["assets/index.css"]},
+        # What is loaded at once after the page counts, too.
+        script.FIRST_PAGE: {"file": "assets/ask.js", "imports": ["_shared"], "isDynamicEntry": True},
         "_shared": {"file": "assets/shared.js"},
         "src/editor.ts": {"file": "assets/editor.js", "isDynamicEntry": True},
     }
     (script.FILES / script.MANIFEST).write_text(json.dumps(manifest))
-    for name in ("index.js", "shared.js", "index.css", "editor.js"):
+    for name in ("index.js", "ask.js", "shared.js", "index.css", "editor.js"):
         (assets / name).write_bytes(b"small")
     script.check_sizes(script.FILES)
     (assets / "editor.js").write_bytes(os.urandom(100_000))

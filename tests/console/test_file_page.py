@@ -115,6 +115,13 @@ async def test_a_passage_is_marked_and_chosen_by_its_line_numbers(owner: Visitor
     assert len(asked) == 4
 
 
+async def test_a_passage_is_marked_also_where_the_colours_are_those_of_the_system(owner: Visitor) -> None:
+    page = await open_file(owner, "root/workspace/src/app.py?L=4-5")
+    await page.emulate_media(forced_colors="active")
+    await expect(page.locator(".cm-cited").first).to_have_css("border-left-width", "3px")
+    await expect(page.locator(".cm-cited").first).to_have_css("border-left-style", "solid")
+
+
 async def test_a_file_is_edited_and_saved_by_keys(owner: Visitor, directory: Path) -> None:
     (directory / "note.md").write_text("tide\n")
     page = await begin_to_edit(owner, "root/workspace/note.md", typed="High ")

@@ -489,6 +489,24 @@ async def test_names_and_contents_are_searched(owner: Visitor) -> None:
     await expect(results).to_contain_text("docs/harbour.md")
 
 
+async def test_files_of_roots_and_projects_are_found_by_their_names(
+    owner: Visitor, api: httpx.Client, directory: Path
+) -> None:
+    (directory / "src/lantern.py").write_text("")
+    store(api, "notes", "/plans/lantern.md", "Trim the wick.\n")
+    page = await owner.open("/console/activity")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    await press(page, "Control+k")
+    await page.keyboard.type("lantern")
+    options = page.get_by_role("listbox", name="Found").get_by_role("option")
+    await expect(options).to_have_count(2)
+    await expect(options.nth(0)).to_contain_text("lantern.py workspace/src")
+    await expect(options.nth(1)).to_contain_text("lantern.md notes/plans")
+    assert await accessibility_faults(page) == []
+    await press(page, "ArrowDown", "Enter")
+    await expect(page).to_have_url(f"{owner.address}/console/file/store/notes/plans/lantern.md")
+
+
 async def test_what_others_change_appears_by_itself(owner: Visitor, api: httpx.Client) -> None:
     page = await open_folder(owner, "root/workspace/docs")
     await expect(row(page, "rope.md")).to_be_visible()

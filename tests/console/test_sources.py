@@ -234,6 +234,14 @@ async def test_an_answer_on_the_start_page_has_the_files_of_its_servers(owner: V
     await expect(page.get_by_text("Threads do not keep the 4 files of this answer")).to_be_visible()
 
 
+async def test_marks_that_turn_text_around_are_visible_in_names(owner: Visitor) -> None:
+    page = await owner.open("/console/ask")
+    await page.get_by_role("button", name="Sources").click()
+    await expect(page.get_by_role("menuitemcheckbox").filter(has_text="⟨U+202E⟩")).to_be_visible()
+    page = await sources_page(owner)
+    await expect(page.get_by_text("⟨U+202E⟩").first).to_be_visible()
+
+
 async def test_names_of_a_hostile_server_are_text(owner: Visitor) -> None:
     page = await sources_page(owner)
     await expect(page.get_by_role("checkbox", name=EVIL, exact=True)).to_be_visible()

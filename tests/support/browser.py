@@ -144,6 +144,18 @@ def _example(violation: dict[str, Any]) -> str:
     return f"{node['html'][:200]} {[check['message'] for check in node['any']][:1]}"
 
 
+async def sideways(page: Page) -> list[str]:
+    """What scrolls sideways: the page, or something in it. Texts and tables that are wide themselves may."""
+    return await page.evaluate(_SIDEWAYS)
+
+
+_SIDEWAYS = """() => [document.documentElement, ...document.querySelectorAll("main, main *, dialog, dialog *")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .filter((each) => each === document.documentElement || /auto|scroll/.test(getComputedStyle(each).overflowX))
+  .filter((each) => !each.matches("pre, pre *, .cm-scroller"))
+  .map((each) => `${each.tagName}.${each.className} ${each.scrollWidth} > ${each.clientWidth}`)"""
+
+
 async def press(page: Page, *keys: str) -> None:
     """Press keys as a person without a mouse does: after each, something visible has the focus."""
     for key in keys:

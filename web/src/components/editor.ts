@@ -126,19 +126,35 @@ const SHAPES: Record<Mark["tone"], string> = { critical: "◆", high: "▲", med
 
 class MarkInGutter extends GutterMarker {
   readonly mark: Mark;
+  readonly count: number;
 
-  constructor(mark: Mark) {
+  /** The gravest of the marks of a line, and how many there are. */
+  constructor(mark: Mark, count: number) {
     super();
     this.mark = mark;
+    this.count = count;
   }
 
   override toDOM(): Node {
     const element = document.createElement("span");
     element.className = `cm-mark cm-mark-${this.mark.tone}`;
-    element.textContent = SHAPES[this.mark.tone];
+    element.textContent = SHAPES[this.mark.tone] + (this.count > 1 ? this.count : "");
     element.title = this.mark.title;
     return element;
   }
+}
+
+const TONES = Object.keys(SHAPES);
+
+function byLine(found: readonly Mark[]): Map<number, Mark[]> {
+  const lines = new Map<number, Mark[]>();
+  for (const mark of found) lines.set(mark.line, [...(lines.get(mark.line) ?? []), mark]);
+  return lines;
+}
+
+function together(all: readonly Mark[]): MarkInGutter {
+  const gravest = all.reduce((one, other) => (TONES.indexOf(other.tone) < TONES.indexOf(one.tone) ? other : one));
+  return new MarkInGutter({ ...gravest, title: all.map((mark) => mark.title).join("\n") }, all.length);
 }
 
 const setCited = StateEffect.define<LineRange | undefined>();
@@ -170,7 +186,7 @@ const marks = StateField.define<RangeSet<MarkInGutter>>({
       if (!effect.is(setMarks)) continue;
       const inFile = effect.value.filter((mark) => mark.line >= 1 && mark.line <= change.state.doc.lines);
       set = RangeSet.of(
-        inFile.map((mark) => new MarkInGutter(mark).range(change.state.doc.line(mark.line).from)),
+        [...byLine(inFile)].map(([line, all]) => together(all).range(change.state.doc.line(line).from)),
         true,
       );
     }

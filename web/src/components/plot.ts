@@ -33,7 +33,7 @@ export function draw(node: HTMLElement, data: uPlot.AlignedData, look: PlotLook)
       cursor: { show: false },
       padding: [8, 4, 0, 0],
       // From zero: a line that is cut off at the bottom exaggerates.
-      scales: { x: { time: true }, y: { range: [0, Math.max(look.highest * 1.1, 1e-9)] } },
+      scales: { x: { time: true }, y: { range: [0, Math.max(look.highest * 1.1, 1)] } },
       axes: [
         { ...axis, size: 20, space: 60, values: (_, times) => times.map((time) => HOURS.format(time * 1000)) },
         { ...axis, size: 46, space: 30, values: (_, values) => values.map((value) => look.format(value)) },

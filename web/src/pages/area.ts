@@ -16,6 +16,8 @@ export interface Area {
   key?: string;
   /** The area that the menu shows as the present one, if this one is not in it. */
   within?: string;
+  /** Whether the page itself shows the path of its address. */
+  hasCrumbs?: boolean;
   /** Whether this person may use it. */
   isOffered: (session: Session) => boolean;
   load: () => Promise<{ default: Component }>;

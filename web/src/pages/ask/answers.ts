@@ -1,6 +1,7 @@
 /** Answers of the corpus and of sources in one form: their text, the passages they rest on, and what failed. */
 
 import type { Artifact, Display } from "../../components/sources/artifacts.ts";
+import { shown } from "../../lib/visible.ts";
 import { parsePlace, placeOf, suffixOf, type Lines, type Span } from "./spans.ts";
 
 type Json = Record<string, unknown>;
@@ -216,7 +217,7 @@ export function asText(question: string, parts: Parts, { passages, read }: Readi
 
 /** A passage in words. */
 export function describe({ title, span }: Passage): string {
-  return span === undefined ? title : `${title}, ${placeOf(span)}`;
+  return span === undefined ? shown(title) : `${shown(title)}, ${placeOf(span)}`;
 }
 
 /** The passage that an address names although no answer has it; it must be in the indexed directory. */

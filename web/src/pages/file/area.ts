@@ -5,6 +5,7 @@ export const area: Area = {
   title: "File",
   icon: "file",
   within: "files",
+  hasCrumbs: true,
   isOffered: (session) => mayRead(session, "sandbox", "store", "corpus"),
   load: () => import("./FilePage.svelte"),
 };

@@ -6,6 +6,7 @@ export const area: Area = {
   icon: "folder",
   order: 20,
   key: "f",
+  hasCrumbs: true,
   isOffered: (session) => mayRead(session, "sandbox", "store"),
   load: () => import("./FilesPage.svelte"),
 };
