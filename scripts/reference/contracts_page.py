@@ -28,8 +28,6 @@ class Requirement:
     says: str
     decision: int | None = None
     """The number of the decision record that says how we meet it, or why we do something else."""
-    planned: str | None = None
-    """The part of Armarium that will meet it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +119,12 @@ def contracts_page(repository: Path) -> str:
 def _summary(contract: Contract, tests: Mapping[str, Sequence[MarkedTest]]) -> str:
     requirements = list(contract.requirements)
     shown = sum(1 for each in requirements if each.id in tests)
-    planned = sum(1 for each in requirements if each.planned is not None)
-    decided = len(requirements) - shown - planned
-    return f"{len(requirements)} requirements: {shown} shown by tests, {decided} decided otherwise, {planned} planned."
+    return f"{len(requirements)} requirements: {shown} shown by tests, {len(requirements) - shown} decided otherwise."
 
 
 def _line(requirement: Requirement, tests: Sequence[MarkedTest]) -> str:
     evidence = [f"[`{test.name}`](../{test.path})" for test in tests]
     if requirement.decision is not None:
         evidence.append(f"decision {requirement.decision:04}")
-    if requirement.planned is not None:
-        evidence.append(f"planned: {requirement.planned}")
     says = requirement.says.replace("|", "\\|")
     return f"| {requirement.id} | {says} | {'<br>'.join(evidence)} |"

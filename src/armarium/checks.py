@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from importlib.util import find_spec
+from itertools import permutations
 from pathlib import Path
 
 from armarium.assembly import MANIFESTS
@@ -51,6 +52,7 @@ def _server(settings: CoreSettings, *, is_running: bool) -> Generator[CheckResul
     yield from _state_directory(settings.state_path())
     yield _callers(settings)
     yield from _access(settings)
+    yield from _shared_directories(settings)
     if not is_running:
         yield _port(settings)
     yield _encryption(settings)
@@ -158,6 +160,20 @@ def _access(settings: CoreSettings) -> Iterator[CheckResult]:
                 message = f"{about}: no key is in {' or '.join(missing)}"
                 hint = f"correct the name, or: armarium keys add NAME --group {missing[0]}"
                 yield CheckResult("access", "warn", message, hint)
+
+
+def _shared_directories(settings: CoreSettings) -> Iterator[CheckResult]:
+    """Files that have groups in one capability, and can be read by others in another one."""
+    directories = [
+        (manifest.name, what, os.path.realpath(path), rule)
+        for manifest, section in configured(settings)
+        for what, path, rule in manifest.readable_directories(section)
+    ]
+    for (name, what, path, rule), (other_name, other, other_path, other_rule) in permutations(directories, 2):
+        overlap = os.path.commonpath((path, other_path)) in (path, other_path)
+        if name != other_name and overlap and not other_rule.is_within(rule):
+            message = f"{other} shows files of {what} to callers outside of its groups"
+            yield CheckResult("access", "warn", message, hint="give both the same groups, or separate them")
 
 
 def _rule_in_words(rule: AccessRule) -> str:

@@ -85,6 +85,8 @@ class Manifest:
     access_rules: Callable[[Any], Iterable[tuple[str, AccessRule]]] = lambda section: section.rules()
     """The rules of its section and of its other files that name groups, with what each is about: "" is the capability.
     """
+    readable_directories: Callable[[Any], Iterable[tuple[str, Path, AccessRule]]] = lambda section: ()
+    """The directories whose files its callers may read: what each is, where, and who may."""
     programs: Mapping[str, Callable[[CommandHost], NoReturn]] = field(default_factory=dict[str, Any])
     """Its programs with a name of their own, such as `mcp-filesystem`."""
     directory_section: Callable[[ServedDirectory], Mapping[str, Any] | None] = lambda directory: None

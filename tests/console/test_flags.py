@@ -64,6 +64,7 @@ async def test_with_a_root_fileio_has_no_projects(browser: Browser, tmp_path: Pa
         await expect(page.get_by_text("Projects")).to_have_count(0)
 
 
+@pytest.mark.contract("S5.3-4")
 async def test_a_tool_that_is_off_is_offered_nowhere_and_its_reason_is_said(browser: Browser, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"store": {}}
     async with served(browser, tmp_path, settings) as (_, api):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import combinations
 from typing import Any, ClassVar
 
 import pytest
@@ -94,3 +96,26 @@ def test_a_section_that_is_printed_can_be_read_again() -> None:
         section = checked(Cellar, values, source="armarium.yaml")
         assert checked(Cellar, section.model_dump(mode="json"), source="armarium.yaml") == section
     assert list(section.rules()) == [("", AccessRule(STAFF, {"bottle": frozenset({"cellarers"})}))]
+
+
+def test_a_rule_is_within_another_only_if_that_admits_its_callers() -> None:
+    rng, uses = random.Random(81), ("read", "write", "grep")
+
+    def some_rule() -> AccessRule:
+        def some() -> frozenset[str]:
+            return frozenset(rng.sample("abc", rng.randint(0, 2)))
+
+        return AccessRule(some(), {use: some() for use in uses if rng.random() < 0.3})
+
+    callers = [caller(*groups) for size in range(4) for groups in combinations("abc", size)]
+    within = 0
+    for _ in range(5000):
+        inner, outer = some_rule(), some_rule()
+        if not outer.is_within(inner):
+            continue
+        within += 1
+        for each in callers:
+            for used in ("read", "write"):
+                for tools in ((used,), (used, "grep")):
+                    assert inner.admits(each, *tools) or not outer.admits(each, *tools), (inner, outer, each, tools)
+    assert 200 < within < 4800

@@ -9537,7 +9537,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Refusal"];
+                    "application/json": components["schemas"]["console.Error"] | components["schemas"]["Refusal"];
                 };
             };
         };

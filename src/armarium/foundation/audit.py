@@ -72,6 +72,7 @@ class CallRecord:
     tool: str
     principal: str
     apikey_hash: str
+    """Whose call it was: `Principal.person`."""
     session: str | None
     root: str | None
     path: str | None

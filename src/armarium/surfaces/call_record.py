@@ -112,7 +112,7 @@ class CallRecorder:
             capability=prepared.capability if prepared else "",
             tool=escape_surrogates(work.name if prepared else work.name[:80]),
             principal=caller.principal.username,
-            apikey_hash=caller.principal.apikey_hash,
+            apikey_hash=caller.principal.person,
             session=caller.session,
             root=root,
             path=path,

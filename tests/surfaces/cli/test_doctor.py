@@ -230,6 +230,41 @@ def test_the_rules_in_effect_are_shown_and_groups_that_no_key_has_are_warnings(
     ]
 
 
+def test_a_corpus_that_shows_a_restricted_root_to_others_is_a_warning(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    keys = [{"username": "ada", "groups": ["staff"], "key_sha256": "0" * 64}]
+    sections: dict[str, Any] = {"security": {"auth": "keys", "keys": keys}}
+    message = "the corpus shows files of the root work to callers outside of its groups"
+    for corpus, warns in (({}, True), ({"groups": ["staff"]}, False), ({"access": {"read": ["staff"]}}, True)):
+        configured({"groups": ["staff"]}, corpus={"root": str(project.parent), **corpus}, **sections)
+        assert (("warn", message) in access_findings(quick)) is warns
+    configured({}, corpus={"root": str(project), "groups": ["staff"]}, **sections)
+    assert ("warn", "the root work shows files of the corpus to callers outside of its groups") in access_findings(
+        quick
+    )
+
+
+def test_a_root_inside_one_that_admits_others_is_a_failure(
+    quick: InThisProcess, configured: Callable[..., Path], project: Path
+) -> None:
+    (project / "inner").mkdir()
+    (project / "link").symlink_to(project / "inner")
+    keys = [{"username": "ada", "groups": ["staff"], "key_sha256": "0" * 64}]
+    outer = {"name": "work", "path": str(project), "allowed_tools": ["*"]}
+    for path in (project / "inner", project / "link"):
+        inner = {"name": "vault", "path": str(path), "allowed_tools": ["*"], "groups": ["staff"]}
+        configured(sandbox={"roots": [inner, outer]}, security={"auth": "keys", "keys": keys})
+        found = findings(quick, code=1)["roots"]
+        assert found["state"] == "fail"
+        assert "vault lies in the root work" in found["message"]
+        outcome = quick("serve")
+        assert outcome.code == 2
+        assert "vault lies in the root work" in outcome.stderr
+        configured(sandbox={"roots": [inner, outer | {"groups": ["staff"]}]}, security={"auth": "keys", "keys": keys})
+        assert "roots" not in findings(quick, code=0)
+
+
 def test_groups_without_keys_are_a_warning(quick: InThisProcess, configured: Callable[..., Path]) -> None:
     configured({"groups": ["staff"]}, security={"auth": "none"})
     states = [state for state, _ in access_findings(quick)]

@@ -276,7 +276,7 @@ def test_after_ten_wrong_attempts_an_address_must_wait(tmp_path: Path) -> None:
         with opened.http:
             token = (tmp_path / "state" / "secret.token").read_text().strip()
             assert opened.log_in(key=token).json()["principal"] == {
-                "name": "owner", "groups": [], "is_owner": False, "read_only": False, "capabilities": ["sandbox"],
+                "name": "token", "groups": [], "is_owner": False, "read_only": False, "capabilities": ["sandbox"],
                 "administers": [],
             }  # fmt: skip
             assert {opened.log_in(key=f"wrong {n}").status_code for n in range(10)} == {401}

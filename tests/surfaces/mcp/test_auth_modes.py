@@ -33,7 +33,7 @@ def test_auto_makes_one_token_for_its_owner_alone_and_keeps_it(tmp_path: Path) -
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     principal = callers.identify(token)
     assert principal is not None
-    assert (principal.username, principal.groups, principal.apikey_hash) == ("owner", (), key_hash(token))
+    assert (principal.username, principal.groups, principal.apikey_hash) == ("token", (), key_hash(token))
     assert callers.identify(None) is None
     assert callers.identify(token + "x") is None
     assert open_authenticator(chosen).identify(token) == principal, "the next start takes the same one"

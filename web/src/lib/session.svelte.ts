@@ -72,13 +72,17 @@ export async function logIn(shown: { key: string } | { code: string }): Promise<
     const { proof, ...opened } = body as Session & { proof: string };
     localStorage.setItem(PROOF, proof);
     // Somebody else must not see what the one before has on the screen.
-    if (session.hasExpired && opened.principal.name !== session.current?.principal.name) location.reload();
+    if (session.hasExpired && !isSamePerson(opened, session.current)) location.reload();
     enter(opened);
     return true;
   } catch {
     fail(unreachable());
     return false;
   }
+}
+
+function isSamePerson(opened: Session, before: Session | null | undefined): boolean {
+  return opened.principal.name === before?.principal.name && opened.principal.is_owner === before.principal.is_owner;
 }
 
 /** Log out of this browser, or of all browsers. */

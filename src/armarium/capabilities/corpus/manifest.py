@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandHost
     from armarium.foundation.events import Events
+    from armarium.foundation.security.access import AccessRule
     from armarium.foundation.security.trust import Confirmable
 
 _INSTRUCTIONS = (
@@ -74,6 +75,10 @@ def _root(section: CorpusSettings) -> Path:
     return Path(os.path.abspath(os.path.expanduser(section.root)))
 
 
+def readable_directories(section: CorpusSettings) -> Iterable[tuple[str, Path, AccessRule]]:
+    return [("the corpus", _root(section), section.rule)]
+
+
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
     """The section for a served directory. The index of a read-only directory is stored in the server's state."""
     if directory.is_writable:
@@ -115,6 +120,7 @@ MANIFEST = Manifest(
     open_capability,
     packages=("numpy", "onnxruntime", "tantivy", "tokenizers", "usearch"),
     state_paths=state_paths,
+    readable_directories=readable_directories,
     programs={"dir2mcp": run_dir2mcp},
     directory_section=directory_section,
     confirmable_files=confirmable_files,

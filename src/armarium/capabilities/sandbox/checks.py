@@ -22,6 +22,11 @@ def check(settings: SandboxSettings | None, facilities: Facilities) -> Generator
     """Check the kernel, and every root in the settings."""
     yield _confinement()
     yield _second_layer(settings)
+    if settings is not None:
+        try:
+            settings.require_separate_rules()
+        except ConfigError as error:
+            yield CheckResult("roots", "fail", error.message, error.hint)
     for root in settings.roots if settings else ():
         yield _root(root)
         try:

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_sandbox(settings: SandboxSettings, facilities: Facilities) -> AsyncGenerator[Sandbox]:
     """Open the roots and start the worker threads for the duration of the block."""
+    settings.require_separate_rules()
     roots = Roots(_root(root, facilities) for root in settings.roots)
     workers = Workers(*roots.granted(), confine=settings.landlock)
     cancellation = Cancellation()

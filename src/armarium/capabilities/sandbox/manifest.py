@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from armarium.manifest import Manifest, ServedDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from armarium.capabilities.sandbox.settings import SandboxSettings
     from armarium.capability import Capability, Facilities
     from armarium.command_line.host import CommandHost
+    from armarium.foundation.security.access import AccessRule
 
 _INSTRUCTIONS = (
     "The sandbox lets you work on real files in named roots. Call list_roots first; every tool takes a `root` and a "
@@ -48,6 +51,11 @@ def run_mcp_filesystem(host: CommandHost) -> NoReturn:
     main(host)
 
 
+def readable_directories(section: SandboxSettings) -> Iterable[tuple[str, Path, AccessRule]]:
+    """The roots."""
+    return [(f"the root {root.name}", Path(os.path.expanduser(root.path)), root.rule) for root in section.roots]
+
+
 def directory_section(directory: ServedDirectory) -> dict[str, Any]:
     """The directory as the only root."""
     root = {"name": directory.name, "path": str(directory.path), "allowed_tools": ["*"]}
@@ -57,6 +65,7 @@ def directory_section(directory: ServedDirectory) -> dict[str, Any]:
 MANIFEST = Manifest(
     "sandbox",
     open_capability,
+    readable_directories=readable_directories,
     programs={"mcp-filesystem": run_mcp_filesystem},
     directory_section=directory_section,
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from itertools import permutations
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from armarium.capabilities.sandbox.roots import TOOL_NAMES
+from armarium.foundation.errors import ConfigError
 from armarium.foundation.security.access import READ, WRITE, AccessRule
 from armarium.foundation.settings.model import RestrictedSection
 
@@ -76,6 +79,17 @@ class SandboxSettings(RestrictedSection):
             if names.count(name) > 1:
                 raise ValueError(f"duplicate root name: {name!r}")
         return self
+
+    def require_separate_rules(self) -> None:
+        """Raise `ConfigError` if a root lies in another one that admits further callers: through it, they would reach
+        what their groups do not permit."""
+        places = [(root, os.path.realpath(os.path.expanduser(root.path))) for root in self.roots]
+        for (outer, around), (inner, inside) in permutations(places, 2):
+            if os.path.commonpath((around, inside)) == around and not outer.rule.is_within(inner.rule):
+                raise ConfigError(
+                    f"the root {inner.name} lies in the root {outer.name}, which admits callers outside of its groups",
+                    hint=f"give {outer.name} the `groups` and `access` of {inner.name}, or move one of the directories",
+                )
 
     def rules(self) -> Iterable[tuple[str, AccessRule]]:
         return [*super().rules(), *((f"root {root.name}", root.rule) for root in self.roots)]

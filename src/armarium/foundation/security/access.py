@@ -43,6 +43,15 @@ class AccessRule:
             not narrower or all(is_member(principal, narrower.get(use, _NO_GROUPS)) for use in uses)
         )
 
+    def is_within(self, other: AccessRule) -> bool:
+        """Whether `other` surely admits everybody whom this rule admits, in each use."""
+
+        def are_within(required: Set[str], use: str | None = None) -> bool:
+            named = (self.groups, self.narrower.get(use or "", _NO_GROUPS))
+            return not required or any(groups and groups <= required for groups in named)
+
+        return are_within(other.groups) and all(are_within(groups, use) for use, groups in other.narrower.items())
+
     def named_groups(self) -> frozenset[str]:
         """Every group that it names."""
         return self.groups.union(*self.narrower.values())

@@ -28,12 +28,12 @@ def open_authenticator(settings: CoreSettings) -> Authenticator:
         return Authenticator(principals(settings), further=keys.valid)
     if settings.security.auth == "auto":
         listed = principals(settings)
-        return Authenticator(listed, further=keys.valid, owner=lambda: replace(listed[0], is_owner=True))
+        return Authenticator(listed, further=keys.valid, owner=lambda: _owner(listed[0]))
     token = FileSecret("security.auth", token_file, read_token)
     return Authenticator(
         (),
-        further=lambda: [_owner(token.get_secret_value()), *keys.valid()],
-        owner=lambda: replace(_owner(token.get_secret_value())[1], is_owner=True),
+        further=lambda: [_of_token(token.get_secret_value()), *keys.valid()],
+        owner=lambda: _owner(_of_token(token.get_secret_value())[1]),
     )
 
 
@@ -52,13 +52,18 @@ def principals(settings: CoreSettings) -> list[Principal]:
     token_file = token_path(settings)
     assert token_file is not None
     token = ensure_token(token_file) if security.auth == "auto" else read_token(token_file)
-    return [_owner(token)[1]]
+    return [_of_token(token)[1]]
 
 
-def _owner(token: str) -> tuple[str, Principal]:
+def _of_token(token: str) -> tuple[str, Principal]:
     # In no group: client files carry this token, so it must not administer anything.
     sha256 = key_hash(token)
-    return sha256, Principal("owner", (), sha256)
+    return sha256, Principal("token", (), sha256)
+
+
+def _owner(of_token: Principal) -> Principal:
+    """The user who runs the server. Their files in the store are those of the token."""
+    return replace(of_token, username="owner", is_owner=True)
 
 
 def token_path(settings: CoreSettings) -> Path | None:

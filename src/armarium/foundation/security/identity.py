@@ -31,6 +31,12 @@ class Principal:
     is_owner: bool = False
     """Whether it is the user who runs the program, whom no group restricts: they can read its files without it."""
 
+    @property
+    def person(self) -> str:
+        """Identifies whose threads and calls these are. The owner has the key hash of the token, and so its files in
+        the store, but agents that carry the token are not the owner."""
+        return key_hash(f"owner {self.apikey_hash}") if self.is_owner else self.apikey_hash
+
 
 def key_hash(key: str) -> str:
     """The SHA-256 of an API key. Keys are configured, compared and recorded in this form."""

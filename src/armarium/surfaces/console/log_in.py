@@ -75,7 +75,13 @@ OPERATION: Final[Json] = {
         },
         "default": {
             "description": "No session was opened; the code says why.",
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in ("console.Error", "Refusal")]
+                    }
+                }
+            },
         },
     },
 }

@@ -137,9 +137,9 @@ def operations_access(settings: CoreSettings) -> Access:
     return Access(OPERATIONS, AccessRule(narrower={role: frozenset(names) for role, names in groups.items()}))
 
 
-def sees_calls_of(access: Access, principal: Principal, apikey_hash: str | None) -> bool:
-    """Whether the caller may see the calls of the caller with this key; None stands for all callers."""
-    return principal.apikey_hash == apikey_hash or access.admits(principal, EVERY_CALL)
+def sees_calls_of(access: Access, principal: Principal, person: str | None) -> bool:
+    """Whether the caller may see the calls of this person; None stands for everybody."""
+    return principal.person == person or access.admits(principal, EVERY_CALL)
 
 
 def _features(settings: CoreSettings) -> dict[str, bool]:

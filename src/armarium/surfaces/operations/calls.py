@@ -110,7 +110,7 @@ class OwnCallsTools:
             **{name: value for name, value in conditions.items() if value != ()},
             since=_time(args.since, "since"),
             until=_time(args.until, "until"),
-            apikey_hash=None if self.sees_calls_of(call.principal, None) else call.principal.apikey_hash,
+            apikey_hash=None if self.sees_calls_of(call.principal, None) else call.principal.person,
         )
 
 

@@ -167,7 +167,7 @@ class ThreadStore:
 
     def _run_in_thread(self, person: Principal, statements: Callable[[sqlite3.Connection], T]) -> T:
         # Opened for each call: people come and go, and a connection costs a millisecond.
-        digest = hashlib.sha256(f"threads {person.apikey_hash}".encode()).hexdigest()
+        digest = hashlib.sha256(f"threads {person.person}".encode()).hexdigest()
         file = self._directory / f"{digest[:32]}.sqlite"
         with (
             sqlite.unavailable(ThreadsUnavailable, "the threads cannot be read or written", hint="try again later"),
