@@ -90,7 +90,6 @@ class NoArgs(Args):
 
 
 def message_and_hint(error: ArmariumError) -> str:
-    """The error as text."""
     return f"{error.message}\nhint: {error.hint}" if error.hint else error.message
 
 

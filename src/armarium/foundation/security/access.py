@@ -44,7 +44,6 @@ class AccessRule:
         )
 
     def named_groups(self) -> frozenset[str]:
-        """Every group that it names."""
         return self.groups.union(*self.narrower.values())
 
 
