@@ -1,4 +1,4 @@
-"""What the JSON API offers about files of any capability: their bytes, tickets for them, and what is known of them."""
+"""The tools of the JSON API for files of any capability: their bytes, tickets for them, and descriptions of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells clients outside the server what happens to the index: a bounded number of public events."""
+"""Publishes changes of the index to clients outside the server, as a bounded number of public events."""
 
 from __future__ import annotations
 
