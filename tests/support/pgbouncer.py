@@ -7,11 +7,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+from support.waiting import wait_until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _NOBODY = 65534
@@ -44,7 +45,7 @@ def running_pgbouncer(dsn: str, *, sessions: int, mode: str = "transaction", ign
     with (base / "log").open("wb") as log:
         process = subprocess.Popen([*as_other, PROGRAM, config], stdout=log, stderr=log)
         try:
-            _wait_for(port, process)
+            wait_until(lambda: _accepts_connections(port, process))
             yield f"postgresql://armarium@127.0.0.1:{port}/armarium"
         finally:
             process.terminate()
@@ -62,13 +63,10 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def _accepts_connections(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "pgbouncer ended at once"
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

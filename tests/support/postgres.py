@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import asyncpg
 
 from armarium.capabilities.store.postgres.embedded import installations
+from support.waiting import eventually
 
 _NOBODY = 65534
 _OLDEST = 15
@@ -103,17 +103,16 @@ async def _prepared(base: Path, port: int | None, *, vectors: bool) -> None:
 
 
 async def _run(base: Path, port: int | None, database: str, *statements: str) -> None:
-    deadline = time.monotonic() + 20
-    while True:
+    async def connect() -> asyncpg.Connection | None:
         try:
-            connection = await asyncpg.connect(
+            return await asyncpg.connect(
                 host=str(base), port=port or 5432, user="postgres", database=database, timeout=5
             )
-            break
         except (OSError, asyncpg.CannotConnectNowError):
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.05)
+            return None
+
+    connection = await eventually(connect)
+    assert connection is not None
     for statement in statements:
         await connection.execute(statement)
     await connection.close()

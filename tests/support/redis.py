@@ -6,12 +6,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from support.waiting import wait_until
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def running_redis() -> Iterator[str]:
         stdout=subprocess.DEVNULL,
     )
     try:
-        _wait_until_it_answers(address, server)
+        wait_until(lambda: _answers(address, server))
         yield f"unix://{address}"
     finally:
         server.terminate()
@@ -48,16 +49,12 @@ def everything_in(redis_url: str) -> bytes:
         return b"\n".join(part for name in names for part in (name, client.dump(name) or b"", client.get(name) or b""))
 
 
-def _wait_until_it_answers(address: Path, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(address))
-                client.sendall(b"PING\r\n")
-                if client.recv(64).startswith(b"+PONG"):
-                    return
-        except OSError:
-            assert server.poll() is None, "redis-server ended at once"
-        assert time.monotonic() < deadline, "redis-server does not answer"
-        time.sleep(0.02)
+def _answers(address: Path, server: subprocess.Popen[bytes]) -> bool:
+    assert server.poll() is None, "redis-server ended at once"
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(address))
+            client.sendall(b"PING\r\n")
+            return client.recv(64).startswith(b"+PONG")
+    except OSError:
+        return False

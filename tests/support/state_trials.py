@@ -25,10 +25,10 @@ from armarium.capabilities.corpus.ingest import synchronizer as indexing
 from armarium.capabilities.corpus.ingest.prepare import Preparation
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
 from armarium.capabilities.corpus.lifespan import IndexingMode, open_service
-from armarium.capabilities.corpus.prepared import Outcome, Prepared, PrepareRequest, chunk_hash
 from armarium.capabilities.corpus.query.search import Filters
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import CorpusSettings, EmbeddingSettings, IngestSettings
+from armarium.capabilities.corpus.storage.prepared import Outcome, Prepared, PrepareRequest, chunk_hash
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.events import Events
 from armarium.foundation.files.confine import ConfinedRoot

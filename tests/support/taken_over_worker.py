@@ -19,7 +19,7 @@ from pathlib import Path
 from armarium.capabilities.corpus.ingest import worker as prepare_worker
 from armarium.capabilities.corpus.ingest.messages import LENGTH, encode_frame
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.storage.prepared import (
     Finished,
     Outcome,
     Prepared,

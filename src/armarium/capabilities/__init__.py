@@ -1,1 +1,1 @@
-"""What Armarium can do; one folder each, none of which knows another."""
+"""The capabilities, one package each. They do not import each other."""

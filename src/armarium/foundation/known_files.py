@@ -1,4 +1,4 @@
-"""What the capabilities know about one file, whichever of them names it."""
+"""Files that several capabilities can describe, and the interface for it."""
 
 from __future__ import annotations
 

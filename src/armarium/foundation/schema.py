@@ -131,7 +131,6 @@ def _joined(parent: str, name: str) -> str:
 
 
 def type_in_words(value: object) -> str:
-    """The JSON type of a value, in words."""
     return _TYPES_IN_WORDS.get(type(value), "an object")
 
 

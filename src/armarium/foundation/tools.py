@@ -90,7 +90,6 @@ class NoArgs(Args):
 
 
 def message_and_hint(error: ArmariumError) -> str:
-    """The error as text."""
     return f"{error.message}\nhint: {error.hint}" if error.hint else error.message
 
 
@@ -263,7 +262,7 @@ class DeclaredTool(Generic[ServiceT]):
     arguments: type[Args]
 
     def bind(self, service: ServiceT, access: Access | None = None) -> ToolSpec:
-        """The tool, run by this service. With `access`, it checks its caller, whoever runs it."""
+        """The tool, run by this service. With `access`, every call first checks that the caller may use the tool."""
 
         async def run(call: Call, values: Mapping[str, Any]) -> Json:
             if access is not None:
@@ -310,7 +309,7 @@ def local_tool(
     name: str, function: Callable[[Call, Any], Awaitable[Any]], access: Access | None = None, **traits: Any
 ) -> ToolSpec:
     """A tool run by `async def function(call: Call, args: SomeArgs) -> SomeResult`, for a service in a closure. With
-    `access`, it checks its caller, whoever runs it."""
+    `access`, every call first checks that the caller may use the tool."""
 
     async def run(service: None, call: Call, args: Any) -> Any:
         return await function(call, args)

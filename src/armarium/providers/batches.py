@@ -12,8 +12,6 @@ is often one token. The estimate is high on purpose: the endpoint rejects a batc
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits of one request."""
-
     texts: int
     tokens: int
     """For all texts together."""

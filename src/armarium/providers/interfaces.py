@@ -57,8 +57,6 @@ def embedding_input(embedder: Embedder, context: str, text: str, *, is_code: boo
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation."""
-
     role: Literal["system", "user", "assistant"]
     content: str
 

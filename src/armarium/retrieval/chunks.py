@@ -87,8 +87,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """The limits of the size of a chunk."""
-
     max_chars: int = 2500
     overlap_chars: int = 250
     """How much of a chunk the next one repeats when the split is inside a paragraph or statement."""

@@ -20,11 +20,10 @@ from armarium.foundation.security.identity import ANYONE, Authenticator, Princip
 from armarium.foundation.settings.model import LimitSettings
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.caller import CONSOLE, Caller
-from armarium.surfaces.http.errors import HttpError, json_rpc_error
 from armarium.surfaces.http.forwarded import is_clear_text
 from armarium.surfaces.http.origins import AllowedHosts, AllowedOrigins
 from armarium.surfaces.http.request_body import BodyReader
-from armarium.surfaces.http.responses import respond
+from armarium.surfaces.http.responses import HttpError, json_rpc_error, respond
 from armarium.surfaces.json.bounds import is_envelope_small
 from armarium.surfaces.json.threads import set_json_caller
 

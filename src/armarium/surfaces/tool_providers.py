@@ -30,7 +30,6 @@ class ToolProviders:
         return bool(self._by_capability)
 
     def of(self, capability: str) -> ToolProviders:
-        """The providers of one capability."""
         own = [each for each in self._by_capability if each[0] == capability]
         return ToolProviders(own, self._reserved, self._permits)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 
-from armarium.capabilities.corpus.announcements import announce
 from armarium.capabilities.corpus.events import (
     DocumentChanged,
     EmbeddingPaused,
@@ -15,6 +14,7 @@ from armarium.capabilities.corpus.events import (
     IndexingFailed,
     IndexProgress,
 )
+from armarium.capabilities.corpus.ingest.announcements import announce
 from armarium.capabilities.corpus.ingest.rates import ProgressReporter
 from armarium.foundation.events import Events, PublicEvent
 from support.waiting import eventually

@@ -20,7 +20,7 @@ from armarium.capabilities.corpus.ingest.messages import (
     encode_outcome,
     read_frame,
 )
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.storage.prepared import (
     Finished,
     Outcome,
     Prepared,

@@ -14,9 +14,9 @@ from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup
-from armarium.capabilities.corpus.prepared import Prepared, PrepareRequest
 from armarium.capabilities.corpus.service import Corpus
 from armarium.capabilities.corpus.settings import IngestSettings
+from armarium.capabilities.corpus.storage.prepared import Prepared, PrepareRequest
 from armarium.foundation.files.confine import ConfinedRoot
 from support.open_corpus import OpenCorpus
 

@@ -18,7 +18,7 @@ from armarium.capabilities.corpus.events import EmbeddingPaused
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.embedding_task import EmbeddingTask
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
+from armarium.capabilities.corpus.storage.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.providers.errors import ProviderError
 from armarium.providers.vendors import MISTRAL

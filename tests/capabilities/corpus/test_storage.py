@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from armarium.capabilities.corpus.errors import IndexVersionMismatch, IngestionFailed, StoreCorrupt
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage import database
 from armarium.capabilities.corpus.storage.database import SQL
+from armarium.capabilities.corpus.storage.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import Mode, connect

@@ -16,8 +16,8 @@ from armarium.capabilities.corpus.ingest import worker_process
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, WorkerSetup
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest
 from armarium.capabilities.corpus.settings import IngestSettings
+from armarium.capabilities.corpus.storage.prepared import Finished, Outcome, Prepared, PrepareRequest
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.processes.isolation import Isolation, available_isolation
 from support.open_corpus import OpenCorpus, found

@@ -16,7 +16,7 @@ from armarium.capabilities.corpus.errors import ExtractFailed
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import TimeLimits, WorkerProcess, WorkerSetup
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
+from armarium.capabilities.corpus.storage.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
 from armarium.foundation.files.confine import ConfinedRoot
 from support.waiting import wait_until
 

@@ -13,8 +13,8 @@ import pytest
 
 from armarium.capabilities.sandbox.changes import trees
 from armarium.foundation.concurrency.cancellation import Cancellation
+from armarium.foundation.files.names import drop_staged, is_staged, new_staged_name
 from armarium.foundation.files.staged_entries import staged_directory, staged_file, sweep
-from armarium.foundation.files.staged_names import drop_staged, is_staged, new_staged_name
 from support.sandbox_in_process import between, sandbox
 from support.trees import make_tree, picture
 

@@ -24,10 +24,15 @@ from support.waiting import eventually
 
 FAR_S = 60.0
 HUGE = 1 << 42
+NUMBERS = itertools.count()
 
 
 def nothing() -> None:
     return
+
+
+def threads_of(pool: Pool) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"{pool.name}-")]
 
 
 @asynccontextmanager
@@ -53,7 +58,7 @@ async def attacking(url: str) -> AsyncGenerator[Callable[[str, dict[str, object]
 
 @asynccontextmanager
 async def opened(size: int, *, idle_s: float = FAR_S) -> AsyncGenerator[Pool]:
-    pool = Pool("test", size, nothing, idle_s=idle_s)
+    pool = Pool(f"test{next(NUMBERS)}", size, nothing, idle_s=idle_s)
     try:
         yield pool
     finally:
@@ -106,16 +111,16 @@ async def test_all_work_is_done_whatever_the_number_of_threads_and_callers() -> 
             answers = [pool.submit(f"{number % 5}", lambda number=number: number) for number in range(500)]
             assert await asyncio.wait_for(asyncio.gather(*answers), FAR_S) == list(range(500))
             await eventually(lambda pool=pool: pool.is_idle)
-            assert pool.thread_count <= size
+            assert len(threads_of(pool)) <= size
 
 
 async def test_threads_start_on_demand_and_idle_ones_end() -> None:
     async with opened(8, idle_s=0.05) as pool:
-        assert pool.thread_count == 0
+        assert not threads_of(pool)
         for _ in range(3):
             await asyncio.wait_for(pool.submit("a", nothing), FAR_S)
-            assert 1 <= pool.thread_count <= 4
-            await eventually(lambda: pool.thread_count == 0)
+            assert 1 <= len(threads_of(pool)) <= 4
+            await eventually(lambda: not threads_of(pool))
 
 
 async def test_a_job_whose_caller_left_while_it_waited_is_never_begun() -> None:
@@ -148,12 +153,12 @@ async def test_what_waits_is_given_up_when_the_pool_closes() -> None:
 
 async def test_a_retired_pool_finishes_what_it_was_given() -> None:
     release = threading.Event()
-    pool = Pool("test", 2, nothing)
+    pool = Pool(f"test{next(NUMBERS)}", 2, nothing)
     held = [pool.submit("a", release.wait) for _ in range(10)]
     pool.retire()
     release.set()
     assert await asyncio.wait_for(asyncio.gather(*held), FAR_S) == [True] * 10
-    await eventually(lambda: pool.thread_count == 0)
+    await eventually(lambda: not threads_of(pool))
 
 
 async def test_work_that_turns_out_to_be_long_begins_anew_in_a_thread_for_long_work() -> None:

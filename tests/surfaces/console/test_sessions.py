@@ -7,7 +7,7 @@ import pytest
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import ConsoleSettings
 from armarium.surfaces.console.sessions import ConsoleSessions, Identity, Secrets, set_cookie
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import HttpError
 from support.manual_clock import ManualClock
 
 ANN, BEN = Principal("ann", (), "a"), Principal("ben", (), "b")

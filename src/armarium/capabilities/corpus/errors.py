@@ -95,3 +95,19 @@ class IsolationMissing(CorpusError, code="ISOLATION_MISSING"):
 
 class RootInaccessible(CorpusError, code="ROOT_INACCESSIBLE"):
     """The directory to index does not exist or cannot be listed."""
+
+
+_HINTS = {
+    ExtractFailed.code: "repair the file or remove its password, then index it again",
+    FileTooLarge.code: "raise ingest.max_file_mb or ingest.max_file_mb_by_type, or split the file",
+    Forbidden.code: "remove the credential from the file; security.secret_patterns decides",
+    BinarySkipped.code: "nothing to do, unless it should have been text",
+    DocTypeUnsupported.code: "files of this type are not indexed with these settings",
+    StateFull.code: "raise ingest.max_state_gb, or leave more out with security.path_excludes",
+    InvalidField.code: "rename the file",
+}
+
+
+def hint_for(code: str) -> str | None:
+    """What to do about a document with an error of this code."""
+    return _HINTS.get(code)

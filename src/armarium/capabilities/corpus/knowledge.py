@@ -1,4 +1,4 @@
-"""What the corpus knows about a file: its document."""
+"""Describes a file by its document in the corpus."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.synchronizer import Synchronizer
 from armarium.capabilities.corpus.query.search import ModelGuards, Readiness, Searcher
 from armarium.capabilities.corpus.resources import Resources
+from armarium.capabilities.corpus.storage.errors import damage_of, deleted_root_error, indexing_error
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.storage_errors import damage_of, deleted_root_error, indexing_error
 from armarium.foundation.events import FileScanned
 from armarium.foundation.processes.memory import give_memory_back
 from armarium.retrieval.chunks import IndexKind

@@ -29,7 +29,7 @@ _INSTRUCTIONS = (
 @asynccontextmanager
 async def open_capability(settings: CorpusSettings, facilities: Facilities) -> AsyncGenerator[Capability]:
     """Open the corpus for the duration of the block. It answers immediately and indexes in the background."""
-    from armarium.capabilities.corpus.announcements import announce
+    from armarium.capabilities.corpus.ingest.announcements import announce
     from armarium.capabilities.corpus.ingest.rates import ProgressReporter
     from armarium.capabilities.corpus.knowledge import CorpusKnowledge
     from armarium.capabilities.corpus.lifespan import open_service

@@ -24,8 +24,6 @@ Provider = Literal["local", "mistral", "openai"]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of one corpus."""
-
     embedders: Mapping[IndexKind, Embedder]
     chat: Chat | None
     reranker: Reranker | None

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from armarium.capabilities.corpus.errors import hint_for
 from armarium.capabilities.corpus.ingest.rates import ProgressReport, ProgressReporter
 from armarium.capabilities.corpus.query.search import SearchResults
-from armarium.capabilities.corpus.query.troubles import TroubleState, code_and_message, hint_for
+from armarium.capabilities.corpus.query.troubles import TroubleState, code_and_message
 from armarium.capabilities.corpus.schemas import HIT, OUTPUT
 from armarium.capabilities.corpus.service import AskListener, Corpus, require_searchable
 from armarium.capabilities.corpus.tools import (

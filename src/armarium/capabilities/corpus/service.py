@@ -13,7 +13,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from armarium.capabilities.corpus.errors import FileNotFound, InvalidField
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.pages import Pages
 from armarium.capabilities.corpus.query.answer import Answer, extract_answer, generate_answer

@@ -40,8 +40,6 @@ Offset = Annotated[int | None, Field(ge=0)]
 
 
 class SearchArgs(Args):
-    """Arguments of search."""
-
     query: Text
     k: HitCount = None
     index: IndexChoice = "auto"
@@ -51,8 +49,6 @@ class SearchArgs(Args):
 
 
 class AskArgs(Args):
-    """Arguments of ask."""
-
     question: Text
     k: HitCount = None
     mode: AnswerMode = "answer"
@@ -76,8 +72,6 @@ class OpenFileArgs(Args):
 
 
 class ListFilesArgs(Args):
-    """Arguments of list_files."""
-
     path_prefix: str | None = None
     glob: str | None = None
     limit: int = Field(default=200, ge=1, le=5000)

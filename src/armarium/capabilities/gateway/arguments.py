@@ -45,14 +45,11 @@ class Selection(Args):
 
     @property
     def named_servers(self) -> frozenset[str]:
-        """All servers that it names."""
         in_sources = (source.partition(":")[0] for source in self.sources or () if ":" in source)
         return frozenset([*(self.servers or ()), *in_sources])
 
 
 class MessageSelection(Selection):
-    """The selection of one message."""
-
     session: SessionName | None = None
     """The session that the message belongs to. Default: the MCP session."""
 

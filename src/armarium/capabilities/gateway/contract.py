@@ -95,7 +95,6 @@ _SYNTHESIS_PARAMS: Json = _object({"model": _STRING, "style": _OPTIONAL_TEXT, "m
 
 
 def input_schemas(top_k_max: int = 100) -> dict[str, Json]:
-    """The input schema of each tool."""
     secrets = dict.fromkeys(SECRET_PARAMETERS, _SECRET)
     search: Json = {
         "username": _USERNAME,

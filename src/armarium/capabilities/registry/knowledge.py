@@ -1,4 +1,4 @@
-"""What the registry knows about a file: its id, and how many findings it has."""
+"""Describes a file by its id in the registry and the number of its findings."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.files.confine import normalise
 from armarium.foundation.files.errors import FileError, InvalidPath, IsADirectory, NotADirectory, NotARegularFile
-from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staged_names import leads_through_staged
+from armarium.foundation.files.names import escape_name, leads_through_staged
 from armarium.foundation.files.traversal import EntryFailed
 
 _MAX_SHOWN_PATH = 4096

@@ -1,4 +1,4 @@
-"""What the sandbox knows about a file: under which paths the caller's roots have it."""
+"""Describes a file by its paths in the roots of the caller."""
 
 from __future__ import annotations
 

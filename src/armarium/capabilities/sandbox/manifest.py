@@ -45,7 +45,6 @@ async def open_capability(section: SandboxSettings, facilities: Facilities) -> A
 
 
 def run_mcp_filesystem(host: CommandHost) -> NoReturn:
-    """Run the `mcp-filesystem` program."""
     from armarium.capabilities.sandbox.commands import main
 
     main(host)

@@ -245,7 +245,6 @@ class Roots:
         return view
 
     def require_known(self, name: str) -> Root:
-        """The root of that name."""
         root = self._by_name.get(name)
         if root is None or not root.is_visible_to(self._principal):
             known = ", ".join(each.name for each in self)

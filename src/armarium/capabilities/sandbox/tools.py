@@ -263,6 +263,5 @@ TOOLS = (
 
 
 def bound_tools(sandbox: Sandbox, access: Access) -> list[ToolSpec]:
-    """The tools of an open sandbox."""
     tools = bind_tools(TOOLS, sandbox, access)
     return [replace(tool, meta=sandbox.restrictions) if tool.name == "list_roots" else tool for tool in tools]

@@ -1,4 +1,4 @@
-"""What the store knows about a file: the one that its own reference names."""
+"""Describes a file of the store by its metadata."""
 
 from __future__ import annotations
 

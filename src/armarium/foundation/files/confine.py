@@ -167,7 +167,6 @@ class ConfinedRoot:
             yield fd
 
     def open_directory(self, path: str) -> int:
-        """Open a directory for listing."""
         return self.open(path, READ_DIRECTORY)
 
     @contextmanager

@@ -103,7 +103,6 @@ class IgnoreRules:
         return bool(self._rules.verdict(path, is_directory))
 
     def in_hidden_directory(self, path: str) -> bool:
-        """Whether a directory above the path is hidden."""
         parent, slash, _ = path.rpartition("/")
         if not slash:
             return False

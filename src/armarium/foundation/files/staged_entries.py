@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.confine import open_child_directory, rename_noreplace
-from armarium.foundation.files.staged_names import is_staged, new_staged_name
+from armarium.foundation.files.names import is_staged, new_staged_name
 from armarium.foundation.files.traversal import Descent, EntryFailed, remove_contents
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,7 +60,6 @@ class Staged(AbstractContextManager["Staged"]):
             os.unlink(self._name, dir_fd=self._dir_fd)
 
     def remove_empty(self) -> None:
-        """Remove the empty directory."""
         os.rmdir(self._name, dir_fd=self._dir_fd)
         self._placed = True
 

@@ -13,7 +13,7 @@ from typing import Literal
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import Identity, closed_after, identity_of
 from armarium.foundation.files.confine import READ_DIRECTORY, open_child_directory
-from armarium.foundation.files.staged_names import drop_staged
+from armarium.foundation.files.names import drop_staged
 
 _MAX_OPEN = 64
 

@@ -13,8 +13,8 @@ from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import Identity, identity_of
 from armarium.foundation.files.confine import open_without_links
 from armarium.foundation.files.ignore import GITIGNORE, GitIgnores, IgnoreRules
+from armarium.foundation.files.names import drop_staged
 from armarium.foundation.files.path_rules import PathRules
-from armarium.foundation.files.staged_names import drop_staged
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -53,7 +53,6 @@ class AccessRule:
         return are_within(other.groups) and all(are_within(groups, use) for use, groups in other.narrower.items())
 
     def named_groups(self) -> frozenset[str]:
-        """Every group that it names."""
         return self.groups.union(*self.narrower.values())
 
 

@@ -1,4 +1,4 @@
-"""What secrets of a short life give access to. In memory only."""
+"""Secrets that expire, and what each of them grants. In memory only."""
 
 from __future__ import annotations
 

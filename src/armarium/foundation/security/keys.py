@@ -167,7 +167,6 @@ class KeyFile:
         return keys[name], secret
 
     def revoke(self, name: str) -> StoredKey:
-        """Remove a key."""
         with self._changing() as keys:
             revoked = self._found(keys, name)
             del keys[name]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Ids = NDArray[numpy.int64]
     Vectors = NDArray[numpy.float32]
     Alive = Callable[[Ids], NDArray[numpy.bool_]]
-    """Tells for each id whether the chunk still exists."""
+    """Returns for each id whether the chunk still exists."""
 
 # Below this size, an exact scan takes about as long as embedding the query. At 100,000 it would dominate the search,
 # and the graph has a recall of 0.996 (benchmarks/corpus_queries.py).

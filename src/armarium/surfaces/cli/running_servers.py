@@ -18,8 +18,6 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server on this machine."""
-
     address: str
     """Its URL, without a path."""
     needs_key: bool

@@ -29,8 +29,6 @@ from armarium.surfaces.web.endpoint import ApiEndpoint
 
 
 class Console:
-    """The console of one server."""
-
     name = CONSOLE
 
     def __init__(

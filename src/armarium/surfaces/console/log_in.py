@@ -23,8 +23,7 @@ from armarium.surfaces.console.sessions import ConsoleSessions, Identity, requir
 from armarium.surfaces.console.tools import LOG_IN
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate, request_headers
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import respond
+from armarium.surfaces.http.responses import HttpError, respond
 from armarium.surfaces.json.text import dumps
 from armarium.surfaces.web.endpoint import headers_of, status_of
 

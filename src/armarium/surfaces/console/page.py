@@ -16,8 +16,7 @@ from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
 from armarium.surfaces.gate import Gate, GatedApp, request_headers
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import respond
+from armarium.surfaces.http.responses import HttpError, respond
 
 FILES: Final = Path(__file__).parent / "files"
 """Where the built files are. They are no part of the repository."""

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import ConsoleSettings
 from armarium.surfaces.caller import CONSOLE, Caller
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import HttpError
 
 _API = "/api/"
 _PROOF_HEADER = b"x-armarium-proof"

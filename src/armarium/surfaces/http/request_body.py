@@ -11,7 +11,7 @@ from starlette.types import Receive
 from armarium.foundation.errors import TooManyCalls
 from armarium.foundation.settings.model import LimitSettings
 from armarium.surfaces.caller_limits import BytesInFlight, Reservation
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import HttpError
 from armarium.surfaces.json.bounds import TooManyValues, decode_body
 from armarium.surfaces.json.text import NotJson
 

@@ -1,12 +1,16 @@
-"""Sends whole ASGI responses, and cancels work when the client disconnects."""
+"""Sends whole ASGI responses, and errors that end a request early; cancels work when the client disconnects."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
+from mcp_types import INVALID_REQUEST
 from starlette.types import Receive, Send
+
+from armarium.foundation.schema import Json
 
 _log = logging.getLogger(__name__)
 
@@ -14,6 +18,32 @@ SEND_TIMEOUT_S = 60.0
 """How long a client may read nothing of a large response."""
 
 _DISCONNECTS = frozenset({"http.disconnect", "websocket.disconnect"})
+
+
+@dataclass(eq=False)
+class HttpError(Exception):
+    """The request is rejected with this status, before it becomes a call."""
+
+    status: int
+    message: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    _: KW_ONLY
+    code: int = INVALID_REQUEST
+    """The JSON-RPC error code. One code stands for most kinds of invalid requests."""
+    reason: str | None = None
+    """A stable code for programs."""
+    details: Json = field(default_factory=Json)
+    """Further facts for programs. They are sent only with a reason."""
+    retryable: bool = False
+    """Whether the same request can succeed later."""
+
+
+def json_rpc_error(error: HttpError) -> Json:
+    """The error as a JSON-RPC response. Its id is null: the request was not read."""
+    body: Json = {"code": error.code, "message": error.message}
+    if error.reason is not None:
+        body["data"] = {"code": error.reason, "retryable": error.retryable, **error.details}
+    return {"jsonrpc": "2.0", "id": None, "error": body}
 
 
 async def respond(send: Send, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:

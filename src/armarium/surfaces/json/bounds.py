@@ -38,8 +38,6 @@ class TooManyValues(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSize:
-    """The size of the arguments of a call."""
-
     values: int
     characters: int
     """In all strings and names together."""

@@ -30,7 +30,6 @@ def set_json_caller(caller: str) -> None:
 
 
 async def run_in_json_thread(work: Callable[[Unpack[ArgumentsT]], ResultT], *arguments: *ArgumentsT) -> ResultT:
-    """Run `work(*arguments)` in a thread."""
     try:
         limiter, queues = _shared.get()
     except LookupError:

@@ -20,10 +20,9 @@ from armarium.foundation.security.access import not_in_group
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.telemetry import Metrics
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http.errors import HttpError, json_rpc_error
 from armarium.surfaces.http.forwarded import ForwardedRequests, IpNetwork
 from armarium.surfaces.http.origins import AllowedOrigins
-from armarium.surfaces.http.responses import respond
+from armarium.surfaces.http.responses import HttpError, json_rpc_error, respond
 from armarium.surfaces.mcp.http_endpoint import McpEndpoint
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.sessions import Sessions
@@ -37,9 +36,7 @@ class HttpSurface(Protocol):
     """Another surface that is served beside the MCP endpoints."""
 
     @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """The routes of the surface."""
-        ...
+    def routes(self) -> Sequence[BaseRoute]: ...
 
     def close_streams(self) -> None:
         """End the listening streams."""

@@ -26,8 +26,6 @@ _EVENT_END = b"\n\n"
 
 
 class PostResponse:
-    """The HTTP response to one POST."""
-
     def __init__(self, send: Send, session_id: str) -> None:
         self._send = send
         self._session_id = session_id

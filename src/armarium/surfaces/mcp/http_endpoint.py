@@ -15,8 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from armarium.foundation.schema import Json
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Admitted, Gate
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import cancel_after, cancel_on_disconnect, respond
+from armarium.surfaces.http.responses import HttpError, cancel_after, cancel_on_disconnect, respond
 from armarium.surfaces.mcp.event_stream import DEFERRED_PARTS, DeferredParts, PostResponse, event, start_stream
 from armarium.surfaces.mcp.exchange import Exchange, InvalidMessage, check_message, receive_notification
 from armarium.surfaces.mcp.server import CALLER, McpServer

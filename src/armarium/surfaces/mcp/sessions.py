@@ -16,7 +16,7 @@ import anyio
 from armarium.foundation.security.identity import Principal
 from armarium.foundation.settings.model import SessionSettings
 from armarium.foundation.telemetry import Metrics
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import HttpError
 from armarium.surfaces.mcp.server import McpServer
 from armarium.surfaces.mcp.session import Session
 
@@ -102,7 +102,6 @@ class Sessions:
             usage.last_used = self._clock()
 
     async def end(self, session: Session) -> None:
-        """Close one session."""
         self.open_sessions.pop(session.id, None)
         if (usage := self._usage.pop(session.id, None)) is not None:
             held = self._by_caller[usage.caller]

@@ -1,1 +1,1 @@
-"""What a server tells about itself: its status, calls, metrics over time, keys, settings and checks."""
+"""The operations of a server: its status, calls, metrics over time, keys, settings and checks."""

@@ -61,8 +61,6 @@ ROUTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a server tells about itself."""
-
     access: Access
     routes: Sequence[tuple[str, Sequence[Route]]]
     """By the name under which their calls are recorded."""

@@ -114,8 +114,6 @@ class MetricSeries:
 
 
 class _LastPoints:
-    """The last points of a series."""
-
     def __init__(self, size: int) -> None:
         self._points = array("d", bytes(8 * size))
         self._added = 0

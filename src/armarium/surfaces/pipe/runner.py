@@ -23,8 +23,6 @@ _REPETITIONS = 8
 
 
 class PipeRun:
-    """One run of a pipe, for one call."""
-
     def __init__(self, call: Call, limits: PipeSettings, max_depth: int) -> None:
         self._call = call
         self._limits = limits

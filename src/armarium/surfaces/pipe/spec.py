@@ -20,8 +20,6 @@ _MAX_ID_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class ToolStep:
-    """Calls one tool."""
-
     tool: str
     args: Mapping[str, Any]
     kind = "tool"

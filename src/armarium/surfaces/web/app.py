@@ -27,8 +27,7 @@ from armarium.surfaces.call_record import Outcome
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import respond, respond_in_pieces
+from armarium.surfaces.http.responses import HttpError, respond, respond_in_pieces
 from armarium.surfaces.json.encoder import EncodedJson
 from armarium.surfaces.json.text import dumps
 from armarium.surfaces.web.answer_stream import AnswerStream
@@ -114,7 +113,6 @@ class JsonApi:
         raise HttpError(404, f"there is nothing at this path; {DESCRIPTION_PATH} lists what there is")
 
     async def _serve(self, methods: Mapping[str, Route], scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one path, with a route for each of its methods."""
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if route is not None and route.identify is not None:
             admitted = await self._gate.admit_link(scope, route.identify(scope["path_params"]["name"], _token(scope)))

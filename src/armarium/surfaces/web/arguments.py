@@ -53,7 +53,6 @@ def arguments_in_query(route: Route, in_path: Mapping[str, str], fields: Mapping
 
 
 def fields_of(query_string: bytes) -> dict[str, list[str]]:
-    """The values of each field of a query."""
     try:
         pairs = parse_qsl(
             query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS
@@ -129,7 +128,6 @@ def _value(text: str, schema: JsonSchema, definitions: JsonSchema) -> Any:
 
 
 def _alternatives(schema: JsonSchema, definitions: JsonSchema) -> list[JsonSchema]:
-    """The alternatives of a schema, each with one type."""
     reference = str(schema.get("$ref", ""))
     if reference:
         return _alternatives(definitions.get(reference.removeprefix("#/$defs/"), {}), {})

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http.errors import HttpError
+from armarium.surfaces.http.responses import HttpError
 
 _CODES = {
     400: "BAD_REQUEST",

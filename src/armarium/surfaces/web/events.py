@@ -21,8 +21,7 @@ from armarium.foundation.events import Events, PublicEvent
 from armarium.foundation.security.identity import ANYONE, Principal
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.gate import Gate, GatedApp
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import cancel_after, cancel_on_disconnect
+from armarium.surfaces.http.responses import HttpError, cancel_after, cancel_on_disconnect
 from armarium.surfaces.web.endpoint import ApiEndpoint, json_error, method_not_allowed
 
 _log = logging.getLogger(__name__)
@@ -162,8 +161,6 @@ class EventStreams:
 
 
 class _Subscriber:
-    """The queue of one subscriber."""
-
     def __init__(self, principal: Principal, keep_alive_s: float) -> None:
         self.principal = principal
         self._keep_alive_s = keep_alive_s

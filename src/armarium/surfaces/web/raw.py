@@ -22,8 +22,7 @@ from armarium.foundation.tools import ToolSpec
 from armarium.surfaces.caller import Caller
 from armarium.surfaces.dispatch import Dispatcher
 from armarium.surfaces.gate import Gate
-from armarium.surfaces.http.errors import HttpError
-from armarium.surfaces.http.responses import SEND_TIMEOUT_S, respond
+from armarium.surfaces.http.responses import SEND_TIMEOUT_S, HttpError, respond
 from armarium.surfaces.json.text import dumps
 from armarium.surfaces.web.arguments import arguments_in_query, fields_of
 from armarium.surfaces.web.endpoint import ApiEndpoint, headers_of, method_not_allowed, status_of

@@ -74,7 +74,6 @@ def raw_operations(routes: Sequence[Route]) -> Json:
 
 
 def ticket_operation() -> Json:
-    """The operation of the addresses that tickets are."""
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in ("ticket", "name")
     ]

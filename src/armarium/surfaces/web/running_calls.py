@@ -21,8 +21,6 @@ from armarium.surfaces.tool_results import ResultForm
 
 
 class RunningCalls:
-    """The calls in progress."""
-
     def __init__(self, dispatcher: Dispatcher, gate: Gate) -> None:
         self._dispatcher, self._gate = dispatcher, gate
         self._scopes = set[anyio.CancelScope]()

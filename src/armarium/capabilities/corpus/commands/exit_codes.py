@@ -55,6 +55,6 @@ def as_known_error(error: BaseException) -> BaseException:
     """Convert an error of the file system to `IngestionFailed`; return any other error unchanged."""
     if not isinstance(error, OSError):
         return error
-    from armarium.capabilities.corpus.storage_errors import UNWRITABLE, unwritable_error
+    from armarium.capabilities.corpus.storage.errors import UNWRITABLE, unwritable_error
 
     return unwritable_error(str(error.strerror)) if error.errno in UNWRITABLE else error

@@ -87,8 +87,6 @@ def _default_name(setting: str) -> str:
 
 
 class ProviderKeys:
-    """The keys of the configured providers."""
-
     def __init__(self, settings: Dir2McpSettings, configured: Mapping[str, Secret | str], secrets: SecretStore) -> None:
         self._configured = configured
         self._secrets = secrets

@@ -37,7 +37,6 @@ def _defaults() -> Mapping[str, Any]:
 
 
 def settings_to_confirm(file: Path, values: Mapping[str, Any]) -> Confirmable:
-    """The sensitive settings of a settings file."""
     return Confirmable(file, sensitive_settings(values, _defaults(), HARMLESS), file.parent)
 
 

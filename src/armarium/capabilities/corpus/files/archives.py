@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from armarium.capabilities.corpus.errors import ExtractFailed, FileTooLarge, PathOutsideRoot
-from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
+from armarium.capabilities.corpus.files.discover import ARCHIVE_MARK, is_storable, printable
 from armarium.foundation.archives.entries import ArchiveError, Budget, RawEntry
 from armarium.foundation.archives.tar import tar_entries
 from armarium.foundation.archives.zip import zip_entries

@@ -9,6 +9,7 @@ import errno
 import math
 import os
 import stat
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,14 +17,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.paths import ARCHIVE_MARK, is_storable, printable
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.ignore import GitIgnores
-from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staged_names import leads_through_staged
+from armarium.foundation.files.names import escape_name, leads_through_staged
 from armarium.foundation.files.walk import Bounds, Entries, EntryKind, Selection, Walk, Watch
+
+ARCHIVE_MARK = "!"
+"""Follows an archive's name in the path of a member: `outer.zip!/inner/name.md`."""
+MEMBER_MARK = f"{ARCHIVE_MARK}/"
+"""Separates the path of an archive from the path of a member."""
+
+_LINE_ENDS = ("\u2028", "\u2029")
 
 
 class FoundFile(NamedTuple):
@@ -223,3 +229,19 @@ def _found(rel_path: str, status: os.stat_result) -> FoundFile:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def is_storable(name: str) -> bool:
+    """Whether the name can be part of a path, which is stored, sent as JSON and written into citations."""
+    if name.isprintable():
+        return True
+    return not any(unicodedata.category(char) in ("Cc", "Cs") or char in _LINE_ENDS for char in name)
+
+
+def printable(path: str) -> str:
+    """A path with all unprintable parts escaped. For display only, not for opening."""
+    # Whether all unpaired surrogates stand for bytes that are not UTF-8.
+    is_from_bytes = all(char < "\ud800" or char > "\udfff" or "\udc80" <= char <= "\udcff" for char in path)
+    text = path.encode("utf-8", "surrogateescape" if is_from_bytes else "backslashreplace")
+    readable = text.decode("utf-8", "backslashreplace")
+    return "".join(char if is_storable(char) else char.encode("unicode_escape").decode() for char in readable)

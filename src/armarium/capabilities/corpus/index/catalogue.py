@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.storage.checks import chunks_tally, document_mark, tally
-from armarium.capabilities.corpus.storage_errors import damaged_error
+from armarium.capabilities.corpus.storage.errors import damaged_error
 from armarium.foundation.files.glob_patterns import path_matcher
 from armarium.retrieval.chunks import IndexKind
 

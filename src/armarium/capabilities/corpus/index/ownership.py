@@ -1,7 +1,7 @@
 """Decides whether a state directory, and the index in it, are this user's own.
 
 An indexed directory may come from anywhere, with a state directory in it. Nothing in that is used unless this user's
-Armarium wrote it: the index and its files are replaced, and what could lead elsewhere is removed.
+Armarium wrote it: the index and its files are replaced, and links out of the directory are removed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _is_earlier_version(state_dir: Path, root: Path) -> bool:
 
 def _adopt(state_dir: Path) -> None:
     """Mark an index of an earlier version, with its token. What is derived from it is rebuilt: the library that reads
-    vectors does not withstand a file that was made to harm it."""
+    vectors is not safe against malicious files."""
     try:
         with closing(Storage(state_dir / META_FILE)) as storage:
             corpus_id = storage.notes.get("corpus_id")

@@ -11,8 +11,8 @@ from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.catalogue import Catalogue
 from armarium.capabilities.corpus.index.lexical import StoredLexicalIndex, lexical_chunk
 from armarium.capabilities.corpus.index.vectors import StoredVectorIndexes
-from armarium.capabilities.corpus.prepared import Prepared
 from armarium.capabilities.corpus.storage.changes import Recorded
+from armarium.capabilities.corpus.storage.prepared import Prepared
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.retrieval.chunks import IndexKind
 

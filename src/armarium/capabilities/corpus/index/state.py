@@ -18,8 +18,8 @@ from armarium.capabilities.corpus.index.lexical import clear_leftovers
 from armarium.capabilities.corpus.index.lexical import remove as remove_lexical
 from armarium.capabilities.corpus.index.vectors import KINDS, vector_file
 from armarium.capabilities.corpus.settings import STATE_DIRECTORY
+from armarium.capabilities.corpus.storage.errors import unwritable_error
 from armarium.capabilities.corpus.storage.storage import remove_damaged
-from armarium.capabilities.corpus.storage_errors import unwritable_error
 from armarium.foundation.files.ignore import IgnoreRules
 from armarium.foundation.files.own_files import lines_hiding
 from armarium.foundation.files.state_files import make_way, open_regular, replace_file

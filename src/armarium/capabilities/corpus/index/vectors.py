@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from armarium.capabilities.corpus.health import Health
 from armarium.capabilities.corpus.index.seals import SEAL_PAUSES_S, VectorSeal
+from armarium.capabilities.corpus.storage.errors import unwritable_error
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.capabilities.corpus.storage_errors import unwritable_error
 from armarium.retrieval.chunks import IndexKind
 from armarium.retrieval.errors import DamagedIndex
 from armarium.retrieval.search.vector_index import VectorIndex

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from armarium.capabilities.corpus.errors import FileTooLarge, StateFull
-from armarium.capabilities.corpus.prepared import Prepared
+from armarium.capabilities.corpus.storage.prepared import Prepared
 
 _FREE_CHARS = 4_000_000
 """Allowed for every file, however small."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar, get_args
 
 from armarium.capabilities.corpus.errors import FileTooLarge
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK, is_storable
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK, is_storable
 from armarium.capabilities.corpus.ingest import messages as answers
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.messages import InvalidMessage, decode_frame
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.storage.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,

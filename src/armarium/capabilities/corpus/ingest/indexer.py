@@ -13,17 +13,16 @@ from functools import partial
 
 from armarium.capabilities.corpus.errors import RootInaccessible, StoreCorrupt
 from armarium.capabilities.corpus.events import FileFailed, IndexingFailed, Mode
-from armarium.capabilities.corpus.files.discover import DiscoveryRules, FoundFile, discover, rediscover
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK, DiscoveryRules, FoundFile, discover, rediscover
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.recorder import Recorder
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
-from armarium.capabilities.corpus.prepared import PrepareRequest
 from armarium.capabilities.corpus.storage.documents import KnownDocument
+from armarium.capabilities.corpus.storage.errors import deleted_root_error, indexing_error
+from armarium.capabilities.corpus.storage.prepared import PrepareRequest
 from armarium.capabilities.corpus.storage.storage import Storage
-from armarium.capabilities.corpus.storage_errors import deleted_root_error, indexing_error
 from armarium.foundation.concurrency.cancellation import Cancellation, Stopped
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.files.confine import ConfinedRoot

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from armarium.capabilities.corpus.errors import ExtractFailed
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK
+from armarium.capabilities.corpus.storage.prepared import (
     Finished,
     Outcome,
     Prepared,

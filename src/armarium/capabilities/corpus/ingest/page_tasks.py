@@ -55,10 +55,10 @@ def _failure(error: CorpusError) -> Json:
 
 def error_in(answer: Any) -> CorpusError | None:
     """The error in an answer, if it is one of those above."""
-    told: Any = cast(Json, answer).get("error") if isinstance(answer, dict) else None
-    if not isinstance(told, list) or not all(isinstance(each, str) for each in cast("list[Any]", told)):
+    error: Any = cast(Json, answer).get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, list) or not all(isinstance(each, str) for each in cast("list[Any]", error)):
         return None
-    code, *rest = cast("list[str]", told) or [""]
+    code, *rest = cast("list[str]", error) or [""]
     message = " ".join(rest)[:_LONGEST_MESSAGE]
     if code == InvalidRange.code:
         return InvalidRange(message, hint="ask for a page that exists")

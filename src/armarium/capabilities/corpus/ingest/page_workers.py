@@ -58,8 +58,6 @@ class OpenPdf:
 
 @dataclass(frozen=True, slots=True)
 class PagePicture:
-    """A page as PNG."""
-
     png: bytes
     pages: int
     width: int

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from armarium.capabilities.corpus.errors import CorpusError, ExtractFailed, FileTooLarge, Forbidden
 from armarium.capabilities.corpus.files.archives import ArchiveLimits, Member, SkippedMember, members
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.ingest.budgets import TextBudget
 from armarium.capabilities.corpus.ingest.instructions import Instructions
-from armarium.capabilities.corpus.prepared import (
+from armarium.capabilities.corpus.storage.prepared import (
     LONGEST_TITLE,
     Finished,
     Outcome,

@@ -11,9 +11,9 @@ from armarium.capabilities.corpus.events import DocumentChanged, FileFailed
 from armarium.capabilities.corpus.index.search_index import SearchIndex
 from armarium.capabilities.corpus.ingest.budgets import StateBudget
 from armarium.capabilities.corpus.ingest.progress import Progress
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
 from armarium.capabilities.corpus.storage.changes import Changes, Recorded
 from armarium.capabilities.corpus.storage.documents import KnownDocument
+from armarium.capabilities.corpus.storage.prepared import Finished, Outcome, Prepared, Refused, Unchanged, Vanished
 from armarium.capabilities.corpus.storage.storage import Storage
 from armarium.foundation.events import FileScanned, ScannerFinding
 from armarium.foundation.files.names import unescape_name

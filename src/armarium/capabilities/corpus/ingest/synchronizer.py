@@ -24,7 +24,7 @@ from armarium.capabilities.corpus.ingest.progress import Progress
 from armarium.capabilities.corpus.ingest.worker_pool import WorkerPool
 from armarium.capabilities.corpus.ingest.worker_process import WorkerSetup, worker_memory_bytes
 from armarium.capabilities.corpus.resources import Resources
-from armarium.capabilities.corpus.storage_errors import damaged_error
+from armarium.capabilities.corpus.storage.errors import damaged_error
 from armarium.foundation.events import FileChanged, FileScanned
 from armarium.foundation.processes.isolation import available_isolation
 from armarium.foundation.processes.memory import give_memory_back

@@ -16,7 +16,7 @@ from typing import Any, cast
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import LENGTH, decode_frame, encode_frame, encode_outcome
 from armarium.capabilities.corpus.ingest.prepare import Preparation
-from armarium.capabilities.corpus.prepared import PrepareRequest
+from armarium.capabilities.corpus.storage.prepared import PrepareRequest
 from armarium.foundation.processes.isolation import (
     Isolation,
     end_with_parent,

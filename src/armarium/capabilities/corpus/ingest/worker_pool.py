@@ -21,7 +21,7 @@ from armarium.capabilities.corpus.ingest.worker_process import (
     WorkerProcess,
     WorkerSetup,
 )
-from armarium.capabilities.corpus.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
+from armarium.capabilities.corpus.storage.prepared import Finished, Outcome, Prepared, PrepareRequest, Vanished
 from armarium.foundation.files.confine import ConfinedRoot
 from armarium.foundation.files.errors import FileError
 from armarium.foundation.files.names import NotAnEscape, unescape_name

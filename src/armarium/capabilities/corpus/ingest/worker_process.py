@@ -17,7 +17,7 @@ from typing import Any, Literal
 from armarium.capabilities.corpus.ingest.checked_messages import ExpectedOutcomes
 from armarium.capabilities.corpus.ingest.instructions import Instructions
 from armarium.capabilities.corpus.ingest.messages import InvalidMessage, decode_frame, encode_frame, read_frame
-from armarium.capabilities.corpus.prepared import Finished, Outcome, PrepareRequest
+from armarium.capabilities.corpus.storage.prepared import Finished, Outcome, PrepareRequest
 from armarium.foundation.processes.isolation import Isolation
 from armarium.foundation.processes.memory import machine_memory_bytes
 

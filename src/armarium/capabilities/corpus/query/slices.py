@@ -20,9 +20,8 @@ from armarium.capabilities.corpus.errors import (
     InvalidRange,
     PathOutsideRoot,
 )
-from armarium.capabilities.corpus.files.discover import git_hides
+from armarium.capabilities.corpus.files.discover import MEMBER_MARK, git_hides
 from armarium.capabilities.corpus.files.exclusion import Exclusion
-from armarium.capabilities.corpus.files.paths import MEMBER_MARK
 from armarium.capabilities.corpus.query.snippets import shown_part
 from armarium.capabilities.corpus.storage.chunks import StoredChunk
 from armarium.capabilities.corpus.storage.storage import Storage
@@ -55,8 +54,6 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSlice:
-    """A slice with its content."""
-
     rel_path: str
     doc_type: str
     span: Span | None
@@ -128,7 +125,6 @@ class SliceReader:
                 return wanted
 
     def chunk_of(self, path: str, chunk_id: int) -> StoredChunk:
-        """A chunk of this document."""
         chunk = self.storage.chunks.by_id([chunk_id]).get(chunk_id)
         if chunk is None or chunk.rel_path != path:
             raise InvalidField(f"{path} has no chunk {chunk_id}", hint="search again; the file may have changed since")

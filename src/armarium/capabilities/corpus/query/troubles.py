@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from armarium.capabilities.corpus.errors import (
-    BinarySkipped,
-    DocTypeUnsupported,
-    ExtractFailed,
-    FileTooLarge,
-    Forbidden,
-    InvalidField,
-    StateFull,
-)
+from armarium.capabilities.corpus.errors import InvalidField
 from armarium.capabilities.corpus.storage.documents import Documents, Trouble
 
 TroubleState = Literal["failed", "skipped"]
@@ -21,15 +13,6 @@ TroubleState = Literal["failed", "skipped"]
 MOST_COUNTED: Final = 1000
 _STATUS: Final[dict[TroubleState, str]] = {"failed": "error", "skipped": "skipped"}
 _STATES: Final[tuple[TroubleState, ...]] = ("failed", "skipped")
-_HINTS: Final = {
-    ExtractFailed.code: "repair the file or remove its password, then index it again",
-    FileTooLarge.code: "raise ingest.max_file_mb or ingest.max_file_mb_by_type, or split the file",
-    Forbidden.code: "remove the credential from the file; security.secret_patterns decides",
-    BinarySkipped.code: "nothing to do, unless it should have been text",
-    DocTypeUnsupported.code: "files of this type are not indexed with these settings",
-    StateFull.code: "raise ingest.max_state_gb, or leave more out with security.path_excludes",
-    InvalidField.code: "rename the file",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +24,6 @@ class TroublePage:
     """Where the next page begins."""
     counts: dict[TroubleState, int]
     """How many there are, counted up to `MOST_COUNTED`."""
-
-
-def hint_for(code: str) -> str | None:
-    """What to do about a document with an error of this code."""
-    return _HINTS.get(code)
 
 
 def code_and_message(error: str | None) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from armarium.capabilities.corpus.prepared import Prepared, PreparedChunk, Representation
 from armarium.capabilities.corpus.storage.checks import (
     CHUNKS_TALLY,
     DOCUMENTS_TALLY,
@@ -19,6 +18,7 @@ from armarium.capabilities.corpus.storage.checks import (
     text_check,
 )
 from armarium.capabilities.corpus.storage.database import Database
+from armarium.capabilities.corpus.storage.prepared import Prepared, PreparedChunk, Representation
 
 _CHARS_PER_TOKEN = 4
 _NEXT_CHUNK_ID = "next_chunk_id"

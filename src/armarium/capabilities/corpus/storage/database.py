@@ -21,7 +21,7 @@ from armarium.capabilities.corpus.storage.checks import (
     span_check,
     tally,
 )
-from armarium.capabilities.corpus.storage_errors import corrupt_error, damaged_error, from_sqlite
+from armarium.capabilities.corpus.storage.errors import corrupt_error, damaged_error, from_sqlite
 from armarium.foundation.sql import queries
 from armarium.foundation.sqlite import (
     Connections,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from armarium.capabilities.corpus.storage.changes import Changes
 from armarium.capabilities.corpus.storage.checks import text_check
 from armarium.capabilities.corpus.storage.database import Database
-from armarium.capabilities.corpus.storage_errors import damaged_error
+from armarium.capabilities.corpus.storage.errors import damaged_error
 
 
 class KnownDocument(NamedTuple):

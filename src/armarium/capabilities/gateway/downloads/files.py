@@ -40,8 +40,6 @@ _LIST_ROOTS: Final = "list_roots"
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file of this server."""
-
     scheme: str
     space: str
     path: str

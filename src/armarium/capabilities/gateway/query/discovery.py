@@ -41,7 +41,7 @@ async def discover_sources(
     *,
     within: Collection[str] | None = None,
 ) -> DiscoveryResult:
-    """All sources that the caller may search and that match the filters; of the servers in `within`, or else of all."""
+    """The sources that the caller may search and that match the filters. `within` limits them to these servers."""
     visible = in_display_order(
         server
         for server in servers.values()

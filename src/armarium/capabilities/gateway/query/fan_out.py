@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FanOutResult(Generic[T]):
-    """The results by server."""
-
     answered: dict[str, T] = field(default_factory=dict[str, T])
     failed: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
     elapsed_ms: dict[str, float] = field(default_factory=dict[str, float])

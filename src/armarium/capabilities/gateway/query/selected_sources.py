@@ -21,8 +21,6 @@ _SELECT_HINT = "select sources, or name some in the call: rag_discover_resources
 
 @dataclass(frozen=True, slots=True)
 class SelectedSources:
-    """The sources to search."""
-
     ids: Sequence[str]
     within: Sequence[str] = ()
     """The servers in which ids without a server are looked up; empty means all."""

@@ -29,7 +29,6 @@ class LookupRequest:
 
     @property
     def named_servers(self) -> set[str]:
-        """Servers that the caller names."""
         return {name for name, _ in self.named.values() if name is not None and name in self.visible}
 
     @property

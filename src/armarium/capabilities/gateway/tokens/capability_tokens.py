@@ -93,7 +93,6 @@ def server_key(secret: bytes, server: str) -> str:
 
 
 def configured_server_key(secret: str | None, server: str) -> str:
-    """The key for the operator of a server, from the configured secret."""
     if not re.fullmatch(SERVER_NAME, server) or server == BUILT_IN_SERVER:
         raise InvalidArgument(
             f"{server[:80]!r} is not the name of a server", hint="as in rag-mcp.json: letters, digits, - and _"

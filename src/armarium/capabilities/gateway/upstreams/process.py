@@ -91,8 +91,6 @@ class LineSplitter:
 
 @dataclass(slots=True, eq=False)
 class ServerProcess:
-    """The server process of one connection."""
-
     server: str
     transport: StdioTransport
     max_answer_bytes: int

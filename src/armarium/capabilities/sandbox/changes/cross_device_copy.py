@@ -19,9 +19,8 @@ from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.directory_locks import DirectoryBusy, DirectoryLocks
-from armarium.foundation.files.names import escape_name
+from armarium.foundation.files.names import escape_name, is_staged
 from armarium.foundation.files.staged_entries import remove_if_stale, staged_directory, staged_file
-from armarium.foundation.files.staged_names import is_staged
 from armarium.foundation.files.traversal import EntryFailed, Visit, visits
 
 _APPEARED = "appeared while it was moved"

@@ -18,8 +18,7 @@ from armarium.capabilities.sandbox.roots import Root
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.beneath import closed_after
 from armarium.foundation.files.errors import IsADirectory, NotADirectory
-from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staged_names import new_staged_name
+from armarium.foundation.files.names import escape_name, new_staged_name
 from armarium.foundation.files.traversal import Descent, Visit, listings, visits
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -23,8 +23,7 @@ from armarium.capabilities.sandbox.threads.pool import expect_bytes
 from armarium.foundation.concurrency.cancellation import Cancellation
 from armarium.foundation.files.confine import READ_DIRECTORY
 from armarium.foundation.files.errors import FileError, PathEscapesRoot
-from armarium.foundation.files.names import escape_name
-from armarium.foundation.files.staged_names import is_staged
+from armarium.foundation.files.names import escape_name, is_staged
 from armarium.foundation.tools import render_error
 
 _MAX_TOTAL_BYTES = 16 * 1024 * 1024

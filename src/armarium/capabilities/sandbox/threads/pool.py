@@ -107,11 +107,6 @@ class Pool:
         return future
 
     @property
-    def thread_count(self) -> int:
-        with self._lock:
-            return len(self._threads)
-
-    @property
     def is_idle(self) -> bool:
         with self._lock:
             return not (self._running or self._running_of or self._waiting)

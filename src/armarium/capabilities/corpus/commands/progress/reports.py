@@ -32,7 +32,6 @@ _CLOSE_TIMEOUT_S = 2.0
 
 
 def progress_line(now: IndexProgress) -> str:
-    """The progress line of the contract."""
     return (
         f"Progress: scanned={now.scanned} indexed={now.indexed} skipped={now.skipped} deleted={now.deleted}"
         f" reps={now.representations} chunks={now.chunks_total} embedded={now.embedded_ok} errors={now.errors}"
@@ -40,7 +39,6 @@ def progress_line(now: IndexProgress) -> str:
 
 
 def event_line(event: str, data: dict[str, Any], *, level: Literal["info", "warn", "error"] = "info") -> str:
-    """An event as a line of NDJSON."""
     ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps({"ts": ts, "level": level, "event": event, "data": data}, ensure_ascii=False)
 

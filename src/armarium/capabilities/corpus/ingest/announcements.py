@@ -1,4 +1,4 @@
-"""Tells clients outside the server what happens to the index: a bounded number of public events."""
+"""Publishes changes of the index to clients outside the server, as a bounded number of public events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import anyio
 
+from armarium.capabilities.corpus.errors import hint_for
 from armarium.capabilities.corpus.events import (
     DocumentChanged,
     EmbeddingPaused,
@@ -17,7 +18,6 @@ from armarium.capabilities.corpus.events import (
     IndexProgress,
 )
 from armarium.capabilities.corpus.ingest.rates import ProgressReporter
-from armarium.capabilities.corpus.query.troubles import hint_for
 from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.events import Events, PublicEvent
 
