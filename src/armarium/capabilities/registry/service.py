@@ -12,7 +12,7 @@ from anyio import to_thread
 from armarium.capabilities.registry import model
 from armarium.capabilities.registry.changes import file_records, judgements, scans
 from armarium.capabilities.registry.changes import issues as issue_changes
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.changes.judgements import FilteredFindings
 from armarium.capabilities.registry.changes.scans import OnProgress
