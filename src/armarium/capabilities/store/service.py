@@ -29,8 +29,6 @@ from armarium.retrieval.sources import Collection
 
 @dataclass(slots=True)
 class _Mutation:
-    """The state of a change while it is made."""
-
     reference: str | None = None
     """Reference to the caller's key, stored for the index jobs of the change."""
     repeated: bool = False
@@ -117,7 +115,6 @@ class Store:
 
     @property
     def max_chunks(self) -> int:
-        """The largest number of chunks that a search returns."""
         return self.settings.search.limit_max
 
     async def modification_times(

@@ -43,7 +43,6 @@ def append(writer: Writer, events: Iterable[NewEvent]) -> None:
 
 
 def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[TimelineEvent]:
-    """A page of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
     rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})

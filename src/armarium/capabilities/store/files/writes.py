@@ -53,7 +53,6 @@ class FileWriter:
         self._settings = settings
 
     async def write(self, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
-        """Write bytes to a file, which is created if it does not exist."""
         arguments = self._arguments(scope, wanted, credential_ref)
         row = await self._database.fetchrow_locked(scope, SQL["write_file"], *arguments)
         return self._written(row, wanted)
