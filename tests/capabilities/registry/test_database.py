@@ -161,7 +161,7 @@ async def test_where_nothing_can_be_written_beside_it_a_registry_is_read_as_it_i
 
 async def test_a_full_disk_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_registry(project) as registry:
-        monkeypatch.setattr(registry_file, "is_disk_full", lambda directory: True)
+        monkeypatch.setattr(registry_file.sqlite, "is_disk_full", lambda directory: True)
 
         def failing(self: RegistryDatabase, *arguments: object) -> None:
             error = sqlite3.OperationalError("disk I/O error")

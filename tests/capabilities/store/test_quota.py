@@ -13,7 +13,7 @@ import pytest
 from armarium.capabilities.store.database.schema import migrations
 from armarium.capabilities.store.database.transactions import StoreDatabase
 from armarium.capabilities.store.errors import ResourceBusy
-from armarium.capabilities.store.files import purge
+from armarium.capabilities.store.files import writes
 from armarium.capabilities.store.index.embedders import StoreModels
 from armarium.capabilities.store.index.file_index import FileIndex
 from armarium.capabilities.store.index.maintenance import Maintenance
@@ -158,7 +158,7 @@ async def test_of_a_purged_project_no_row_stays_and_no_version_comes_twice(
 async def test_a_purge_goes_on_after_a_batch(
     database: StoreDatabase, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(writes, "ROWS_AT_ONCE", 2)
     files = Files(database, tenant)
     for content in "ab":
         await files.put(*(f"/{number}" for number in range(5)), content=content)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.errors import RegistryUnusable
 from armarium.capabilities.registry.ownership import OWNER_MARK, new_owner, require_own_registry
 from armarium.capabilities.registry.paths import ProjectPaths

@@ -26,13 +26,15 @@ def one_line(text: str, name: str, longest: int = MAX_NAME_CHARS) -> str:
     return text
 
 
-def required_name(text: str, name: str) -> str:
-    required(text, name)
-    return one_line(text, name)
+def check_name(text: str | None, name: str) -> None:
+    """Check a name, unless it is absent."""
+    check_present(text, name)
+    one_line(text or "", name)
 
 
-def required(value: str, name: str) -> None:
-    if not value:
+def check_present(value: str | None, name: str) -> None:
+    """Check that a value is not empty, unless it is absent."""
+    if value == "":
         raise ValidationError(f"`{name}` must not be empty")
 
 

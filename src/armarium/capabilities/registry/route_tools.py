@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Final
 
@@ -113,16 +114,7 @@ async def import_report_file(registry: Registry, call: Call, args: arguments.Imp
 
 
 def _filter(args: arguments.FindingFilterArgs) -> model.FindingFilter:
-    return model.FindingFilter(
-        args.file_id,
-        args.issue_id,
-        args.path_prefix,
-        args.text,
-        args.status,
-        args.severity,
-        args.scan_source,
-        args.rule_id,
-    )
+    return model.FindingFilter(**{field.name: getattr(args, field.name) for field in fields(model.FindingFilter)})
 
 
 _OF_FINDING, _OF_ISSUE, _OF_FILE = ("scan_source", "finding_id"), ("", "issue_id"), ("file_id", "path")
@@ -157,8 +149,8 @@ REGISTRY_TOOLS: Final = (
     ),
 )
 ROUTE_TOOLS: Final = (*REGISTRY_TOOLS, ROLES_TOOL)
-"""No model should have to repeat a report that a scanner wrote, or pay for the descriptions of what a page needs. The
-last one is bound to the access rule, the others to the registry."""
+"""Not offered to models: they would have to repeat a scanner's report in full, and would read descriptions of what only
+pages use. The last one is bound to the access rule, the others to the registry."""
 
 ROUTES: Final = (
     declare_route("GET", "/files", "list_files", "List files"),

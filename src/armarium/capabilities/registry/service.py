@@ -12,12 +12,12 @@ from anyio import to_thread
 from armarium.capabilities.registry import model
 from armarium.capabilities.registry.changes import file_records, judgements, scans
 from armarium.capabilities.registry.changes import issues as issue_changes
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.changes.judgements import FilteredFindings
 from armarium.capabilities.registry.changes.scans import OnProgress
 from armarium.capabilities.registry.errors import InvalidPath, ValidationError
-from armarium.capabilities.registry.limits import metadata_json, one_line, required, required_name
+from armarium.capabilities.registry.limits import check_name, check_present, metadata_json, one_line
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, finding_search, findings, issues, timeline
 from armarium.capabilities.registry.storage.columns import named
@@ -57,13 +57,12 @@ class Registry:
         offset: int = 0,
     ) -> model.Page[model.ListedFile]:
         """A page of files. By default, names are ascending and times descending."""
-        if wanted.scan_source is not None:
-            required_name(wanted.scan_source, "scan_source")
+        check_name(wanted.scan_source, "scan_source")
         towards = direction or files.DEFAULT_DIRECTIONS[sort]
         return await self._read(lambda reader: files.page(reader, wanted, sort, towards, limit, offset))
 
     async def get_file(self, file_id: str) -> model.FileDetail:
-        required(file_id, "file_id")
+        check_present(file_id, "file_id")
 
         def look(reader: Reader) -> model.FileDetail:
             stored = files.by_id(reader, file_id)
@@ -75,7 +74,7 @@ class Registry:
     async def find_file(self, name: str) -> model.RegisteredFile:
         """The file with this path, relative or absolute and inside the project, or with this id. An existing file is
         preferred to a removed one at the same path."""
-        required(name, "file")
+        check_present(name, "file")
 
         def look(reader: Reader) -> model.RegisteredFile:
             with suppress(InvalidPath, ValidationError):
@@ -105,7 +104,7 @@ class Registry:
     async def timeline(
         self, file_id: str, *, kind: model.EventKind | None = None, limit: int = 50, offset: int = 0
     ) -> model.Page[model.TimelineEvent]:
-        required(file_id, "file_id")
+        check_present(file_id, "file_id")
         return await self._read(
             lambda reader: timeline.page(reader, files.by_id(reader, file_id).no, kind, limit, offset)
         )
@@ -185,7 +184,7 @@ class Registry:
 
     async def _scan(self, reports: Sequence[model.ScanReport], *given: Any, **more: Any) -> list[model.Scanned]:
         for report in reports:
-            required_name(report.source, "scan_source")
+            check_name(report.source, "scan_source")
             one_line(report.category, "category")
         return await self._write(
             lambda writer: scans.apply_reports(writer, self._ids, self._paths, reports, *given, **more)
@@ -201,10 +200,8 @@ class Registry:
         limit: int = 100,
         offset: int = 0,
     ) -> model.Page[model.Finding]:
-        if file_id is not None:
-            required(file_id, "file_id")
-        if scan_source is not None:
-            required_name(scan_source, "scan_source")
+        check_present(file_id, "file_id")
+        check_name(scan_source, "scan_source")
 
         def look(reader: Reader) -> model.Page[model.Finding]:
             file_no = None if file_id is None else files.by_id(reader, file_id).no
@@ -265,16 +262,15 @@ class Registry:
     async def export_findings(
         self, *, status: model.FindingStatus | None = None, scan_source: str | None = None
     ) -> list[model.ExportedFinding]:
-        if scan_source is not None:
-            required_name(scan_source, "scan_source")
+        check_name(scan_source, "scan_source")
         return await self._read(lambda reader: findings.exported(reader, status, scan_source))
 
     async def update_finding(self, finding_id: str, status: model.FindingStatus, actor: str) -> model.Finding:
-        required(finding_id, "finding_id")
+        check_present(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
     async def promote_finding(self, finding_id: str, actor: str, wanted: IssueChange | None = None) -> model.Promoted:
-        required(finding_id, "finding_id")
+        check_present(finding_id, "finding_id")
         change = wanted or IssueChange()
         return await self._write(lambda writer: issue_changes.promote(writer, self._ids, finding_id, change, actor))
 
@@ -284,18 +280,17 @@ class Registry:
         return await self._write(lambda writer: issue_changes.create(writer, self._ids, wanted, actor).issue)
 
     async def get_issue(self, issue_id: str) -> model.IssueAnswer:
-        required(issue_id, "issue_id")
+        check_present(issue_id, "issue_id")
         return await self._read(lambda reader: issues.by_id(reader, issue_id).issue)
 
     async def list_issues(
         self, *, status: model.IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
     ) -> model.Page[model.IssueAnswer]:
-        if label is not None:
-            one_line(label, "label")
+        one_line(label or "", "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
 
     async def update_issue(self, issue_id: str, wanted: IssueChange, actor: str) -> model.IssueAnswer:
-        required(issue_id, "issue_id")
+        check_present(issue_id, "issue_id")
         return await self._write(lambda writer: issue_changes.update(writer, issue_id, wanted, actor))
 
     async def search_issues(
@@ -307,8 +302,7 @@ class Registry:
         limit: int = 100,
         cursor: str | None = None,
     ) -> model.IssuePage:
-        if label is not None:
-            one_line(label, "label")
+        one_line(label or "", "label")
         return await self._read(lambda reader: issues.search(reader, statuses, label, text, limit, cursor))
 
     async def issue_timeline(self, issue_id: str, *, limit: int = 50, cursor: str | None = None) -> model.IssueTimeline:
@@ -324,12 +318,12 @@ class Registry:
         return await self._write(lambda writer: issue_changes.comment(writer, issue_id, text, actor))
 
     async def issue_files(self, issue_id: str) -> list[model.IssueLink]:
-        required(issue_id, "issue_id")
+        check_present(issue_id, "issue_id")
         return await self._read(lambda reader: issues.of_issue(reader, issues.by_id(reader, issue_id).no))
 
     async def associate(self, file_id: str, issue_id: str, assoc_type: model.AssocType, actor: str) -> None:
-        required(file_id, "file_id")
-        required(issue_id, "issue_id")
+        check_present(file_id, "file_id")
+        check_present(issue_id, "issue_id")
         await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))
 
     async def unlink(self, file_id: str, association_id: int, actor: str) -> None:

@@ -83,14 +83,7 @@ async def report_findings(registry: Registry, call: Call, args: arguments.Report
 
 async def list_findings(registry: Registry, call: Call, args: arguments.ListFindingsArgs) -> model.Page[model.Finding]:
     """List findings by page, those that changed last first. Pass their ids to update_finding and promote_finding."""
-    return await registry.list_findings(
-        file_id=args.file_id,
-        status=args.status,
-        severity=args.severity,
-        scan_source=args.scan_source,
-        limit=args.limit,
-        offset=args.offset,
-    )
+    return await registry.list_findings(**dict(args))
 
 
 async def update_finding(registry: Registry, call: Call, args: arguments.UpdateFindingArgs) -> model.Finding:

@@ -23,7 +23,6 @@ class StoreAccess:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> StoreAccess:
-        """As the settings say."""
         return cls(Access("store", settings.rule), [(_pattern(each), each.rule) for each in settings.projects])
 
     def require(self, principal: Principal, role: str, project: str | None = None) -> None:

@@ -97,7 +97,6 @@ class StoreResources:
         await pool.run(workers=workers, batch=index.batch_size, poll_s=index.poll_seconds)
 
     async def run_maintenance(self) -> None:
-        """Purge expired data, until cancelled."""
         maintenance = Maintenance(
             self.database,
             delete_retention_days=self.settings.delete_retention_days,

@@ -10,17 +10,10 @@ from typing import BinaryIO, TypeVar, cast
 
 from anyio import to_thread
 
+from armarium.capabilities.store import errors
 from armarium.capabilities.store.arguments import WriteArgs
 from armarium.capabilities.store.database.pool import Connection
 from armarium.capabilities.store.database.transactions import StoreDatabase
-from armarium.capabilities.store.errors import (
-    AlreadyExists,
-    InvalidPath,
-    InvalidQuery,
-    NotFound,
-    PayloadTooLarge,
-    StoreError,
-)
 from armarium.capabilities.store.model import ROOT, Scope
 from armarium.capabilities.store.service import Store
 from armarium.capabilities.store.validation import ALL_PROJECTS, checked_inner_path, checked_project
@@ -36,7 +29,7 @@ _MAX_HEADER_BYTES = 1024 * 1024
 _ResultT = TypeVar("_ResultT")
 
 
-class ArchiveUnusable(StoreError, code="ARCHIVE_UNUSABLE"):
+class ArchiveUnusable(errors.StoreError, code="ARCHIVE_UNUSABLE"):
     """The archive cannot be written, or it cannot be read to its end. Files that were imported until then remain."""
 
 
@@ -70,7 +63,7 @@ async def export_files(database: StoreDatabase, tenant: str, project: str, out: 
         projects = [row["project"] for row in await connection.fetch(_SQL["projects_with_files"], tenant)]
         chosen = projects if wanted == ALL_PROJECTS else [each for each in projects if each == wanted]
         if not chosen:
-            raise NotFound("there are no files to export", hint="check the project and the caller")
+            raise errors.NotFound("there are no files to export", hint="check the project and the caller")
         files = size = 0
         for each in chosen:
             files_here, size_here = await _export_project(connection, Scope(tenant, each), out)
@@ -121,7 +114,7 @@ class Import:
                 continue
             try:
                 await self._import(entry, done, store, database)
-            except StoreError as error:
+            except errors.StoreError as error:
                 if error.retryable or isinstance(error, ArchiveUnusable):
                     raise
                 done.skipped += 1
@@ -130,10 +123,10 @@ class Import:
 
     async def _import(self, entry: RawEntry, done: Imported, store: Store, database: StoreDatabase) -> None:
         if entry.problem is not None:
-            raise InvalidQuery("it is a link, a device or a sparse file, and only plain files can be stored")
+            raise errors.InvalidQuery("it is a link, a device or a sparse file, and only plain files can be stored")
         scope, path = self._place_of(entry.name)
         if entry.size_bytes > self.max_file_bytes:
-            raise PayloadTooLarge(f"a file has at most {self.max_file_bytes} bytes")
+            raise errors.PayloadTooLarge(f"a file has at most {self.max_file_bytes} bytes")
         content = await _read(entry.read)
         digest = hashlib.sha256(content).digest()
         async with database.read_transaction(scope.apikey_hash) as connection:
@@ -143,11 +136,11 @@ class Import:
             done.unchanged += 1
             return
         if same is False and not self.overwrite:
-            raise AlreadyExists("a file with other content is there already")
+            raise errors.AlreadyExists("a file with other content is there already")
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            raise InvalidQuery("it is not UTF-8, and only text can be stored") from None
+            raise errors.InvalidQuery("it is not UTF-8, and only text can be stored") from None
         wanted = WriteArgs(
             project=scope.project, path=path, content=text, mode="TRUNCATE", create_only=not self.overwrite
         )
@@ -157,7 +150,7 @@ class Import:
     def _place_of(self, name: str) -> tuple[Scope, str]:
         directory, slash, rest = name.removeprefix("./").partition("/")
         if not slash or directory in {"", ".", ".."}:
-            raise InvalidPath("it does not lie in a directory that is named like a project")
+            raise errors.InvalidPath("it does not lie in a directory that is named like a project")
         project = self.project or checked_project(directory)
         return Scope(self.call.principal.apikey_hash, project), checked_inner_path("/" + rest)
 

@@ -1,12 +1,13 @@
-"""Registers, changes, moves and removes file records. Each change adds an event to the timeline."""
+"""Registers, changes, moves and removes file records, and generates ids. Each change adds an event to the timeline."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from armarium.capabilities.registry.changes.ids import Ids
 from armarium.capabilities.registry.storage import files, findings, timeline
+from armarium.capabilities.registry.storage.columns import to_json
 from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.files import StoredFile
 from armarium.capabilities.registry.storage.findings import OpenFinding
@@ -25,6 +26,33 @@ _BY_SUFFIX = {
     "yml": "yaml", "zig": "zig", "zsh": "shell",
 }  # fmt: skip
 _BY_NAME = {"dockerfile": "dockerfile", "makefile": "makefile", "gemfile": "ruby", "rakefile": "ruby"}
+
+_ID_FORMS = {"file": ("f-", 5), "finding": ("sf-", 5), "issue": ("", 3)}
+"""What follows the prefix, and the number of random bytes. The id of an issue is short enough to say aloud."""
+
+
+class Ids:
+    """Generates ids that are not in use."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def new(self, writer: Writer, kind: Literal["file", "finding", "issue"], count: int = 1) -> list[str]:
+        mark, size = _ID_FORMS[kind]
+        free: dict[str, None] = {}
+        while len(free) < count:
+            wanted = range(count - len(free))
+            candidates = {f"{self._prefix}-{mark}{secrets.token_hex(size)}": None for _ in wanted}
+            used = {row[0] for row in writer.rows(f"taken_{kind}_ids", (to_json(list(candidates)),))}
+            free |= {each: None for each in candidates if each not in used}
+            size += bool(used)
+        return list(free)
+
+    def judgement(self) -> str:
+        return f"{self._prefix}-j-{secrets.token_hex(8)}"
+
+    def scan_run(self) -> str:
+        return f"{self._prefix}-run-{secrets.token_hex(8)}"
 
 
 def register(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from armarium.capabilities.registry import limits, model
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.errors import NotFound, ValidationError
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
 from armarium.capabilities.registry.storage.columns import named
@@ -63,7 +63,6 @@ def update(writer: Writer, issue_id: str, wanted: IssueChange, actor: str) -> mo
 
 
 def comment(writer: Writer, issue_id: str, text: str, actor: str) -> model.IssueEvent:
-    """Add a comment to an issue."""
     no, issue = issues.by_id(writer, issue_id)
     issues.append_event(writer, no, "commented", actor, {"text": limits.body_text(text)})
     issues.update(writer, {**issue, "updated_at": writer.now})
@@ -121,7 +120,6 @@ def _link(
 
 
 def unlink(writer: Writer, file_id: str, association_id: int, actor: str) -> None:
-    """Remove a link between a file and an issue."""
     file = files.by_id(writer, file_id)
     link = issues.link(writer, file.no, association_id)
     writer.rows("delete_association", (association_id,))
@@ -160,7 +158,7 @@ def _changed(issue: model.IssueAnswer, wanted: IssueChange, now: str) -> model.I
     changed = issue.copy()
     if wanted.title is not None:
         changed["title"] = limits.one_line(wanted.title.strip(), "title", limits.MAX_TITLE_CHARS)
-        limits.required(changed["title"], "title")
+        limits.check_present(changed["title"], "title")
     if wanted.body is not None:
         changed["body"] = limits.body_text(wanted.body)
     if wanted.status is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.errors import KNOWN_FINDINGS, Conflict, NotFound
 from armarium.capabilities.registry.model import FindingFilter, FindingStatus, Judged, Undone
 from armarium.capabilities.registry.storage import files, findings, judgements, timeline

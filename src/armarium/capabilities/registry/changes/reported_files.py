@@ -41,8 +41,6 @@ BaselineKey = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class ScannedFile:
-    """A file with reported findings."""
-
     path: str
     is_new: bool
     """Whether it is not registered."""

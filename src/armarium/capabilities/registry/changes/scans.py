@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from armarium.capabilities.registry import model
 from armarium.capabilities.registry.changes import file_records
-from armarium.capabilities.registry.changes.ids import Ids
+from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.changes.matches import Candidate
 from armarium.capabilities.registry.changes.reported_files import (
     DESCRIPTION,
@@ -20,14 +21,6 @@ from armarium.capabilities.registry.changes.reported_files import (
 )
 from armarium.capabilities.registry.changes.reported_findings import kind_of
 from armarium.capabilities.registry.errors import AllSkipped, RegistryError
-from armarium.capabilities.registry.model import (
-    SEVERITIES,
-    FindingStatus,
-    ReportEntry,
-    Scanned,
-    ScanReport,
-    SeverityCounts,
-)
 from armarium.capabilities.registry.paths import ProjectPaths
 from armarium.capabilities.registry.storage import files, findings, judgements, timeline
 from armarium.capabilities.registry.storage.columns import Row, named
@@ -48,19 +41,19 @@ def apply_reports(
     writer: Writer,
     ids: Ids,
     paths: ProjectPaths,
-    reports: Iterable[ScanReport],
+    reports: Iterable[model.ScanReport],
     actor: str,
     on_progress: OnProgress,
-    baseline: Iterable[ScanReport] | None = None,
+    baseline: Iterable[model.ScanReport] | None = None,
     *,
     all_may_be_skipped: bool = False,
-) -> list[Scanned]:
+) -> list[model.Scanned]:
     """Apply reports one after the other, in the transaction of the writer. Progress counts the findings of all. With a
     baseline, the findings that it does not have are new; otherwise those that the previous report did not have."""
     paths = paths.with_cache()
     known = None if baseline is None else counts_of(paths, baseline)
     done, unusable = 0, 0
-    outcomes: list[Scanned] = []
+    outcomes: list[model.Scanned] = []
     for report in reports:
         reported = ReportedFiles(writer, paths, report)
         scan = _Scan(writer, ids, reported, report, actor, known)
@@ -76,7 +69,7 @@ def apply_reports(
     return outcomes
 
 
-def _all_skipped(outcomes: Iterable[Scanned]) -> AllSkipped:
+def _all_skipped(outcomes: Iterable[model.Scanned]) -> AllSkipped:
     reasons = sorted({each["reason"] for outcome in outcomes for each in outcome["skipped"]})
     hint = "import it in the project that was scanned, or with --map PREFIX=PATH if it is from another machine"
     return AllSkipped(f"every result of the report was skipped ({', '.join(reasons)}); nothing was changed", hint=hint)
@@ -89,7 +82,7 @@ class _Scan:
     writer: Writer
     ids: Ids
     reported: ReportedFiles
-    report: ScanReport
+    report: model.ScanReport
     actor: str
     baseline: Counter[BaselineKey] | None
 
@@ -152,7 +145,9 @@ class _Scan:
         self._events.append(NewEvent(file.no, "finding_updated", known.id, data))
         self._touched.add(file.no)
 
-    def _count_open(self, file: ScannedFile, candidate: Candidate, status: FindingStatus, *, is_new: bool) -> None:
+    def _count_open(
+        self, file: ScannedFile, candidate: Candidate, status: model.FindingStatus, *, is_new: bool
+    ) -> None:
         if self.baseline is not None:
             key = (self.report.source, file.path, *kind_of(candidate.reported))
             is_new = not self.baseline[key]
@@ -212,7 +207,7 @@ class _Scan:
         self._touched |= file_records.close(self.writer, fixed, self.report.source, scan_run_id=self._run_id)
         self._counts["closed"] += len(fixed)
 
-    def outcome(self) -> Scanned:
+    def outcome(self) -> model.Scanned:
         return {
             "scan_source": self.report.source,
             "scan_run_id": self._run_id,
@@ -230,7 +225,7 @@ class _Scan:
             "new_by_severity": _by_severity(self._new_open),
         }
 
-    def _event_data(self, reported: ReportEntry, status: FindingStatus) -> dict[str, Any]:
+    def _event_data(self, reported: model.ReportEntry, status: model.FindingStatus) -> dict[str, Any]:
         data: dict[str, Any] = {
             "scan_source": self.report.source,
             "rule_id": reported.rule_id,
@@ -242,15 +237,15 @@ class _Scan:
         return data if reported.line_start is None else data | {"line_start": reported.line_start}
 
 
-def _first_status(reported: ReportEntry) -> FindingStatus:
+def _first_status(reported: model.ReportEntry) -> model.FindingStatus:
     return "false_positive" if reported.suppressed else "open"
 
 
-def _by_severity(counts: Counter[str]) -> SeverityCounts:
-    return named(SeverityCounts, (counts[each] for each in SEVERITIES))
+def _by_severity(counts: Counter[str]) -> model.SeverityCounts:
+    return named(model.SeverityCounts, (counts[each] for each in model.SEVERITIES))
 
 
-def _new_status(known: KnownFinding, reported: ReportEntry) -> tuple[FindingStatus, bool]:
+def _new_status(known: KnownFinding, reported: model.ReportEntry) -> tuple[model.FindingStatus, bool]:
     """The status of a finding that is reported again, and whether the scan suppresses it. A false positive set by a
     person remains; one by suppression lasts as long as the suppression."""
     if known.status == "false_positive" and not known.suppressed:

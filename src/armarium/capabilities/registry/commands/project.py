@@ -71,9 +71,9 @@ class RegistryProject:
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, file: str | None = None) -> Json:
         """Call a tool. Arguments that are None are omitted; `file` is the path or the id of the file it is about."""
-        values = {name: value for name, value in arguments.items() if value is not None}
-        if isinstance(values.get("path"), str) and values["path"]:
-            values["path"] = self._project_path(values["path"])
+        values = dict(arguments)
+        if path := values.get("path"):
+            values["path"] = self._project_path(path)
         if file is not None:
             values["file_id"] = await self._file_id(file)
         declared = next(each for each in TOOLS if each.spec.name == tool)
@@ -103,10 +103,9 @@ class RegistryProject:
                 return {"scans": scans}
 
             tool = local_tool("import_scan_results", import_scan_results, errors=REGISTRY_ERRORS, subject=("", "file"))
-            return await self._run(tool, {name: value for name, value in arguments.items() if value is not None})
+            return await self._run(tool, arguments)
 
     async def export(self, wanted: Mapping[str, Any]) -> Json:
-        """The findings of the registry as SARIF."""
         async with self._opened(read_only=True) as registry:
 
             async def export_findings(call: Call, args: _ExportArgs) -> Json:
@@ -114,7 +113,7 @@ class RegistryProject:
                 return to_sarif(await registry.export_findings(status=args.status, scan_source=args.scan_source))
 
             tool = local_tool("export_findings", export_findings, read_only=True, errors=REGISTRY_ERRORS)
-            return await self._run(tool, {name: value for name, value in wanted.items() if value is not None})
+            return await self._run(tool, wanted)
 
     def _in_project(self, report: ScanReport) -> ScanReport:
         if not self._subdirectory:
@@ -125,8 +124,9 @@ class RegistryProject:
         return replace(report, findings=findings, covered=covered, prefixes=prefixes)
 
     async def _run(self, tool: ToolSpec, values: Mapping[str, Any]) -> Json:
+        given = {name: value for name, value in values.items() if value is not None}
         try:
-            return await self._host.call("registry", tool, values)
+            return await self._host.call("registry", tool, given)
         except ArmariumError as error:
             raise error.with_context(hint=_HINTS.get(error.hint or "", error.hint)) from error
 

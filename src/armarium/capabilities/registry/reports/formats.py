@@ -99,7 +99,6 @@ def _read_own(document: object, source: str | None) -> ScanReport:
 
 
 def reported_scan(args: ReportArgs) -> ScanReport:
-    """The scan report in the arguments of the tool."""
     findings = [
         ReportEntry(**{name: value for name, value in each if value not in (None, "")}) for each in args.findings
     ]

@@ -24,8 +24,6 @@ _SCORE = re.compile(r"\d{1,2}(\.\d{1,6})?")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule that a result violates."""
-
     id: str
     level: str = ""
     score: float | None = None

@@ -1,7 +1,9 @@
-"""The columns of files, findings, issues and associations, and the values built from them."""
+"""The columns of files, findings, issues and associations, the values built from them, and cursors of pages."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import unicodedata
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
@@ -16,6 +18,7 @@ ValueT = TypeVar("ValueT")
 
 Row = tuple[Any, ...]
 
+_MAX_CURSOR_CHARS = 8192
 _UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, unpaired surrogates, and line separators."""
 
@@ -73,6 +76,24 @@ def issue(row: Row) -> model.IssueAnswer:
 def page_of(results: list[ItemT], total: int, limit: int, offset: int) -> model.Page[ItemT]:
     has_more = offset + len(results) < total
     return {"results": results, "total": total, "limit": limit, "offset": offset, "has_more": has_more}
+
+
+def cursor_of(*position: str | int) -> str:
+    """Where a page ended, as text that callers send back."""
+    return base64.urlsafe_b64encode(orjson.dumps(position)).decode().rstrip("=")
+
+
+def position_in(cursor: str, *kinds: type) -> list[Any]:
+    """The values of a cursor. Raises `ValidationError` unless they have these types."""
+    try:
+        text = cursor[:_MAX_CURSOR_CHARS]
+        values: object = orjson.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        values = None
+    found = cast("list[Any]", values) if isinstance(values, list) else []
+    if [type(each) for each in found] != [*kinds]:
+        raise ValidationError("`cursor` is not one of this list", hint="send `next` of a page, with the same filter")
+    return found
 
 
 def _from_json(metadata: str) -> dict[str, Any]:

@@ -19,18 +19,9 @@ from armarium.capabilities.registry.storage.file import (
     create_registry_file,
     registry_errors,
 )
+from armarium.foundation import sqlite
 from armarium.foundation.files.state_files import exclusive_lock
 from armarium.foundation.sql import queries
-from armarium.foundation.sqlite import (
-    BUSY_TIMEOUT_S,
-    Connections,
-    Identity,
-    file_identity,
-    is_empty,
-    schema_version,
-    transaction,
-    use_write_ahead_log,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -78,12 +69,12 @@ class Reader:
     @property
     def has_contexts(self) -> bool:
         """Whether the findings have the columns of version 4: a file that is only read is not migrated."""
-        return schema_version(self._connection) >= _FIRST_WITH_CONTEXTS
+        return sqlite.schema_version(self._connection) >= _FIRST_WITH_CONTEXTS
 
     @property
     def has_judgements(self) -> bool:
         """The same for the tables of version 5."""
-        return schema_version(self._connection) >= _FIRST_WITH_JUDGEMENTS
+        return sqlite.schema_version(self._connection) >= _FIRST_WITH_JUDGEMENTS
 
     def row(self, name: str, parameters: Any = ()) -> Row | None:
         rows = self.rows(name, parameters)
@@ -116,7 +107,7 @@ class RegistryDatabase:
         *,
         read_only: bool = False,
         initial_facts: Mapping[str, str] | None = None,
-        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
     ) -> None:
         """`initial_facts` are stored in a new registry."""
         self._path = path.absolute()
@@ -124,8 +115,8 @@ class RegistryDatabase:
         self._busy_timeout_s = busy_timeout_s
         self.initial_facts = dict(initial_facts or {})
         self._closed = False
-        self._connections = Connections(self._open_reader, None if read_only else self._open_writer)
-        self._identity: Identity | None = None
+        self._connections = sqlite.Connections(self._open_reader, None if read_only else self._open_writer)
+        self._identity: sqlite.Identity | None = None
         self._open()
 
     def close(self) -> None:
@@ -158,7 +149,7 @@ class RegistryDatabase:
         with self._connections.write_lock:
             self._reopen_if_replaced()
             writer = self._connections.writer
-            with registry_errors(self._path.parent), transaction(writer):
+            with registry_errors(self._path.parent), sqlite.transaction(writer):
                 yield Writer(writer)
                 if self._is_replaced():
                     raise Busy("the registry was deleted during the change", hint="try again: a new one is created")
@@ -173,7 +164,7 @@ class RegistryDatabase:
             return connect_to_write(self._path, self._busy_timeout_s)
         connection = connect_to_read(self._path, self._busy_timeout_s)
         try:
-            check_version(schema_version(connection))
+            check_version(sqlite.schema_version(connection))
         except BaseException:
             connection.close()
             raise
@@ -184,7 +175,7 @@ class RegistryDatabase:
         with exclusive_lock(self._path.parent):
             writer = connect_to_write(self._path, self._busy_timeout_s)
             try:
-                use_write_ahead_log(writer, synchronous="FULL")
+                sqlite.use_write_ahead_log(writer, synchronous="FULL")
                 writer.execute(f"PRAGMA cache_size = -{_WRITING_CACHE_KIB}")
                 self._prepare_schema(writer)
             except BaseException:
@@ -193,8 +184,8 @@ class RegistryDatabase:
             return writer
 
     def _prepare_schema(self, writer: sqlite3.Connection) -> None:
-        version = schema_version(writer)
-        is_new = version == 0 and is_empty(writer)
+        version = sqlite.schema_version(writer)
+        is_new = version == 0 and sqlite.is_empty(writer)
         if not is_new:
             check_version(version)
         if version == SCHEMA_VERSION:
@@ -205,9 +196,9 @@ class RegistryDatabase:
             writer.executemany(STATEMENTS["put_fact"], self.initial_facts.items())
         writer.execute("COMMIT")
 
-    def _current_identity(self) -> Identity | None:
+    def _current_identity(self) -> sqlite.Identity | None:
         try:
-            return file_identity(self._path, follow_symlinks=False)
+            return sqlite.file_identity(self._path, follow_symlinks=False)
         except OSError:
             return None
 

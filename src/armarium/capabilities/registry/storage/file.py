@@ -8,23 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from armarium.capabilities.registry.errors import (
-    Busy,
-    Damaged,
-    RegistryError,
-    Unwritable,
-    ValidationError,
-)
-from armarium.foundation.sqlite import (
-    BUSY_TIMEOUT_S,
-    Fault,
-    Mode,
-    connect,
-    create_file,
-    fault_of,
-    is_disk_full,
-    translated_errors,
-)
+from armarium.capabilities.registry import errors
+from armarium.foundation import sqlite
 
 _CACHE_KIB = 64 * 1024
 """At most. The index of a listing of 200,000 files is 40 MB and is read completely to count them. A smaller cache would
@@ -38,7 +23,7 @@ def create_registry_file(file: Path) -> None:
     marker = directory / ".gitignore"
     if not marker.exists():
         marker.write_text("*\n", encoding="utf-8")
-    create_file(file)
+    sqlite.create_file(file)
 
 
 def is_writable(file: Path) -> bool:
@@ -49,14 +34,14 @@ def is_writable(file: Path) -> bool:
     return os.access(directory, os.W_OK | os.X_OK) and (not file.exists() or os.access(file, os.W_OK))
 
 
-def connect_to_write(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+def connect_to_write(file: Path, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> sqlite3.Connection:
     """Connect to an existing file. A deleted one is not created again silently."""
     connection = _connect(file, "rw", busy_timeout_s)
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
 
-def connect_to_read(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+def connect_to_read(file: Path, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> sqlite3.Connection:
     """Connect without changing anything, if possible not even beside the file."""
     connection = _connect(file, "ro", busy_timeout_s)
     try:
@@ -72,31 +57,31 @@ def connect_to_read(file: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlit
     return connection
 
 
-def _connect(file: Path, mode: Mode, busy_timeout_s: float) -> sqlite3.Connection:
-    return connect(file, mode, busy_timeout_s=busy_timeout_s, cache_kib=_CACHE_KIB)
+def _connect(file: Path, mode: sqlite.Mode, busy_timeout_s: float) -> sqlite3.Connection:
+    return sqlite.connect(file, mode, busy_timeout_s=busy_timeout_s, cache_kib=_CACHE_KIB)
 
 
 @contextmanager
 def registry_errors(directory: Path) -> Generator[None]:
     """Raise the registry's own errors; `directory` contains its file."""
     try:
-        with translated_errors(lambda error: _translated(error, directory)):
+        with sqlite.translated_errors(lambda error: _translated(error, directory)):
             yield
     except UnicodeEncodeError as error:
-        raise ValidationError("an argument contains an unpaired surrogate, which is not valid text") from error
+        raise errors.ValidationError("an argument contains an unpaired surrogate, which is not valid text") from error
 
 
-def _translated(error: sqlite3.Error, directory: Path) -> RegistryError | None:
-    match fault_of(error):
-        case None | Fault.NOT_TEXT:
+def _translated(error: sqlite3.Error, directory: Path) -> errors.RegistryError | None:
+    match sqlite.fault_of(error):
+        case None | sqlite.Fault.NOT_TEXT:
             return None
-        case Fault.BUSY:
-            return Busy("another process is writing", hint="try again in a moment")
-        case Fault.DAMAGED:
-            return Damaged("registry.sqlite cannot be read", hint="restore it, or move it away to begin again")
-        case fault if fault is Fault.FULL or is_disk_full(directory):
-            return Unwritable("the registry cannot be written: the disk is full", hint="make room")
+        case sqlite.Fault.BUSY:
+            return errors.Busy("another process is writing", hint="try again in a moment")
+        case sqlite.Fault.DAMAGED:
+            return errors.Damaged("registry.sqlite cannot be read", hint="restore it, or move it away to begin again")
+        case fault if fault is sqlite.Fault.FULL or sqlite.is_disk_full(directory):
+            return errors.Unwritable("the registry cannot be written: the disk is full", hint="make room")
         case _:
-            return Unwritable(
+            return errors.Unwritable(
                 "the registry cannot be written: the operating system refuses", hint="permit writing there"
             )

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from armarium.capabilities.registry import model
 from armarium.capabilities.registry.storage import files, issues
-from armarium.capabilities.registry.storage.columns import finding, to_json
-from armarium.capabilities.registry.storage.cursors import cursor_of, position_in
+from armarium.capabilities.registry.storage.columns import cursor_of, finding, position_in, to_json
 from armarium.capabilities.registry.storage.database import Reader
 
 _MAX_VALUES = 50

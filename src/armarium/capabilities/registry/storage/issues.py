@@ -7,19 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from armarium.capabilities.registry import model
 from armarium.capabilities.registry.errors import KNOWN_ISSUES, NotFound
-from armarium.capabilities.registry.model import (
-    AssocType,
-    FileLink,
-    IssueAnswer,
-    IssueEvent,
-    IssueLink,
-    IssuePage,
-    IssueStatus,
-    Page,
-)
-from armarium.capabilities.registry.storage.columns import issue, named, page_of, to_json
-from armarium.capabilities.registry.storage.cursors import cursor_of, position_in
+from armarium.capabilities.registry.storage.columns import cursor_of, issue, named, page_of, position_in, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
 
 IssueEventType = Literal["issue_created", "issue_updated", "commented", "file_linked", "file_unlinked"]
@@ -33,7 +23,7 @@ _FOLLOWING = (
 
 class StoredIssue(NamedTuple):
     no: int
-    issue: IssueAnswer
+    issue: model.IssueAnswer
 
 
 def by_id(reader: Reader, issue_id: str) -> StoredIssue:
@@ -43,16 +33,18 @@ def by_id(reader: Reader, issue_id: str) -> StoredIssue:
     return StoredIssue(row[-1], issue(row))
 
 
-def insert(writer: Writer, new: IssueAnswer) -> int:
+def insert(writer: Writer, new: model.IssueAnswer) -> int:
     [(no,)] = writer.rows("put_issue", {**new, "labels": to_json(new["labels"])})
     return no
 
 
-def update(writer: Writer, changed: IssueAnswer) -> None:
+def update(writer: Writer, changed: model.IssueAnswer) -> None:
     writer.rows("change_issue", {**changed, "labels": to_json(changed["labels"])})
 
 
-def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: int, offset: int) -> Page[IssueAnswer]:
+def page(
+    reader: Reader, status: model.IssueStatus | None, label: str | None, limit: int, offset: int
+) -> model.Page[model.IssueAnswer]:
     """A page of issues, the most urgent first, and among those the ones that changed last."""
     conditions: list[str] = []
     if status is not None:
@@ -67,8 +59,8 @@ def page(reader: Reader, status: IssueStatus | None, label: str | None, limit: i
 
 
 def search(
-    reader: Reader, statuses: Sequence[IssueStatus], label: str | None, text: str, limit: int, cursor: str | None
-) -> IssuePage:
+    reader: Reader, statuses: Sequence[model.IssueStatus], label: str | None, text: str, limit: int, cursor: str | None
+) -> model.IssuePage:
     """A page of issues in the same order, after the position of a cursor. All words must occur in the id, title, body
     or labels."""
     conditions = ["TRUE"]
@@ -96,33 +88,33 @@ def append_event(writer: Writer, issue_no: int, type_: IssueEventType, actor: st
     writer.many("put_issue_event", [(issue_no, type_, writer.now, actor, to_json(dict(data)))])
 
 
-def events(reader: Reader, issue_no: int, limit: int, cursor: str | None) -> tuple[list[IssueEvent], str | None]:
+def events(reader: Reader, issue_no: int, limit: int, cursor: str | None) -> tuple[list[model.IssueEvent], str | None]:
     """A page of the events of an issue, newest first, and the cursor of the next one."""
     before = 2**63 - 1 if cursor is None else position_in(cursor, int)[0]
     asked = {"issue_no": issue_no, "before": before, "limit": limit + 1}
     rows = reader.rows("list_issue_events", asked) if reader.has_judgements else []
-    found: list[IssueEvent] = [
+    found: list[model.IssueEvent] = [
         {"id": f"issue-event-{seq}", "type": type_, "timestamp": at, "actor": actor, "data": orjson.loads(data)}
         for seq, type_, at, actor, data in rows[:limit]
     ]
     return found, cursor_of(rows[limit - 1][0]) if len(rows) > limit else None
 
 
-def link(reader: Reader, file_no: int, association_no: int) -> FileLink:
+def link(reader: Reader, file_no: int, association_no: int) -> model.FileLink:
     row = reader.row("association_of_file", (file_no, association_no))
     if row is None:
         raise NotFound("the file has no such link", hint="get_file lists its associations")
-    return named(FileLink, row)
+    return named(model.FileLink, row)
 
 
-def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: AssocType, actor: str) -> bool:
+def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: model.AssocType, actor: str) -> bool:
     """Link a file to an issue. Returns whether the link is new."""
     return bool(writer.rows("put_association", (file_no, issue_no, assoc_type, actor, writer.now)))
 
 
-def of_file(reader: Reader, file_no: int) -> list[FileLink]:
-    return [named(FileLink, row) for row in reader.rows("associations_of_file", (file_no,))]
+def of_file(reader: Reader, file_no: int) -> list[model.FileLink]:
+    return [named(model.FileLink, row) for row in reader.rows("associations_of_file", (file_no,))]
 
 
-def of_issue(reader: Reader, issue_no: int) -> list[IssueLink]:
-    return [named(IssueLink, row) for row in reader.rows("associations_of_issue", (issue_no,))]
+def of_issue(reader: Reader, issue_no: int) -> list[model.IssueLink]:
+    return [named(model.IssueLink, row) for row in reader.rows("associations_of_issue", (issue_no,))]

@@ -65,7 +65,7 @@ def by_id(reader: Reader, judgement_id: str) -> Judgement:
 def changed_by(reader: Reader, judgement: Judgement) -> list[JudgedFinding]:
     """The findings that a judgement changed, as they are now."""
     rows = reader.rows("judged_findings", (judgement.first_event, judgement.last_event))
-    return [JudgedFinding._make((*row[:-1], orjson.loads(row[-1]))) for row in rows]
+    return [JudgedFinding(*row[:-1], event=orjson.loads(row[-1])) for row in rows]
 
 
 def restore(writer: Writer, findings: Iterable[tuple[FindingStatus, bool, int]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
@@ -21,12 +21,7 @@ EventType = Literal[
 ]
 
 _KINDS: dict[EventType, EventKind] = {
-    "finding_created": "finding",
-    "finding_updated": "finding",
-    "finding_closed": "finding",
-    "association_created": "association",
-    "association_removed": "association",
-    "file_metadata_update": "file_metadata_update",
+    type_: next(kind for kind in get_args(EventKind) if type_.startswith(kind)) for type_ in get_args(EventType)
 }
 
 
@@ -43,7 +38,6 @@ def append(writer: Writer, events: Iterable[NewEvent]) -> None:
 
 
 def page(reader: Reader, file_no: int, kind: EventKind | None, limit: int, offset: int) -> Page[TimelineEvent]:
-    """A page of a file's timeline, newest first."""
     asked = {"file_no": file_no, "kind": kind}
     [(total,)] = reader.rows("count_events", asked)
     rows = reader.rows("list_events", asked | {"limit": limit, "offset": offset})

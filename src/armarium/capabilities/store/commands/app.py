@@ -159,7 +159,7 @@ def store_purge(
     armarium store purge --project notes --path /drafts --user ada
     """
     operation = _operation(context, config, as_json)
-    from armarium.capabilities.store.commands.purge import purge
+    from armarium.capabilities.store.commands.archives import purge
 
     purge(operation, project, path, operation.caller(user, key_file))
 

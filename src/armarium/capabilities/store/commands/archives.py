@@ -1,4 +1,4 @@
-"""`armarium store export` and `import`: the files of a caller in a tar archive."""
+"""`armarium store export`, `import` and `purge`: a tar archive of files of a caller, and the end of their history."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from typing import BinaryIO
 import typer
 from prometheus_client import CollectorRegistry
 
+from armarium.capabilities.store.arguments import PurgeArgs
 from armarium.capabilities.store.commands.operation import Operation
 from armarium.capabilities.store.lifespan import build_store, open_resources
+from armarium.capabilities.store.model import Purged
 from armarium.capabilities.store.settings import RateSettings, StoreSettings
 from armarium.capabilities.store.transfer import Import, Imported, Skipped, export_files
 from armarium.command_line.output import FAILED, Misuse, count, printable, say, show_json
@@ -98,6 +100,23 @@ async def read_archive(archive: Import, source: BinaryIO, section: StoreSettings
         background(resources.wake_up.notify_others),
     ):
         return await archive.run(source, build_store(resources), resources.database)
+
+
+def purge(operation: Operation, project: str, path: str, caller: Call) -> None:
+    """Purge a path of a caller's project, and print how much it was."""
+
+    async def store_purge(call: Call, args: PurgeArgs) -> Purged:
+        """Delete earlier versions and deleted files for good."""
+        async with open_resources(operation.section, operation.state_dir, CollectorRegistry()) as resources:
+            return await build_store(resources).purge(call, args)
+
+    tool = local_tool("store_purge", store_purge, subject=("project", "path"))
+    done = operation.call(tool, {"project": project, "path": path}, caller)
+    if operation.as_json:
+        show_json(done)
+        return
+    versions, files = count(done["purged_versions"], "version"), count(done["purged_files"], "deleted file")
+    say(f"purged {versions} and {files}, {count(done['purged_bytes'], 'byte')}")
 
 
 @contextmanager

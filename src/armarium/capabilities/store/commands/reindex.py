@@ -72,8 +72,6 @@ def reindex(operation: Operation, *, yes: bool, wait: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reindex:
-    """Deletes all vectors and queues all files."""
-
     section: StoreSettings
     state_dir: Path
 

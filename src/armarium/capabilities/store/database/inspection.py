@@ -30,8 +30,6 @@ _SQL = queries("armarium.capabilities.store.database.sql", "reindex.sql")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """The state of a database."""
-
     facts: Mapping[str, Any]
     applied: frozenset[int] = frozenset()
     made_for: str | None = None

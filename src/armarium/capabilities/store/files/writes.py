@@ -1,29 +1,25 @@
-"""Writes, deletions, renames and restores, each under the project's lock. The database checks writes for conflicts."""
+"""Writes, deletions, renames, restores and purges, each under the project's lock. The database checks writes for
+conflicts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.store import errors
+from armarium.capabilities.store import errors, validation
 from armarium.capabilities.store.arguments import DeleteArgs, RenameArgs, RestoreArgs
 from armarium.capabilities.store.database.pool import Connection, Row
 from armarium.capabilities.store.database.transactions import StoreDatabase, lock_key
 from armarium.capabilities.store.files.reads import inspect_path
-from armarium.capabilities.store.model import ROOT, Deleted, Renamed, Scope, WriteMode, Written
+from armarium.capabilities.store.model import ROOT, Deleted, Purged, Renamed, Scope, WriteMode, Written
 from armarium.capabilities.store.settings import StoreSettings
-from armarium.capabilities.store.validation import (
-    MAX_PATH_LENGTH,
-    below,
-    checked_number,
-    checked_path,
-    exactly,
-    parents_of,
-)
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.sql import queries
 
 SQL = queries("armarium.capabilities.store.database.sql", "files.sql")
+_PURGE_SQL = queries("armarium.capabilities.store.database.sql", "purge.sql")
+ROWS_AT_ONCE = 500
+"""Of a purge."""
 _LARGEST_OFFSET = 2**30
 _LARGEST_VERSION = 2**63 - 1
 _NO_WAIT_MS = 1
@@ -42,9 +38,9 @@ class Write:
 
 def checked_write(wanted: Write) -> None:
     """Validate the arguments of a write that do not depend on the file."""
-    checked_number("offset", wanted.offset, 0)
+    validation.checked_number("offset", wanted.offset, 0)
     if wanted.if_version is not None:
-        checked_number("if_version", wanted.if_version, 1)
+        validation.checked_number("if_version", wanted.if_version, 1)
     if wanted.mode == "TRUNCATE" and wanted.offset:
         raise errors.InvalidOffset("TRUNCATE begins at offset 0", hint="to replace a part, use mode OVERWRITE")
     if wanted.create_only and wanted.if_version is not None:
@@ -57,7 +53,6 @@ class FileWriter:
         self._settings = settings
 
     async def write(self, scope: Scope, wanted: Write, credential_ref: str | None) -> Written:
-        """Write bytes to a file, which is created if it does not exist."""
         arguments = self._arguments(scope, wanted, credential_ref)
         row = await self._database.fetchrow_locked(scope, SQL["write_file"], *arguments)
         return self._written(row, wanted)
@@ -75,7 +70,7 @@ class FileWriter:
         return (
             *scope,
             wanted.path,
-            parents_of(wanted.path),
+            validation.parents_of(wanted.path),
             wanted.content,
             wanted.mode,
             # Clamped to the range of the column; the result is the same, since no file is that large.
@@ -142,12 +137,12 @@ class FileWriter:
             await _plan_for_many(connection)
         elif args.if_version not in (None, facts["version"]):
             raise _other_version(facts["version"])
-        paths = exactly(args.path) if is_file else below(args.path)
+        paths = validation.exactly(args.path) if is_file else validation.below(args.path)
         return {"deleted_count": await self._delete_range(connection, scope, paths, queued=True)}
 
     def check_delete(self, args: DeleteArgs) -> None:
         """Validate the arguments of a deletion that do not depend on the file."""
-        if checked_path(args.path) == ROOT and not args.recursive:
+        if validation.checked_path(args.path) == ROOT and not args.recursive:
             hint = "give the path of a file or a directory"
             raise errors.InvalidPath("the root of a project is not a file", hint=hint)
         if args.path == ROOT and not self._settings.allow_root_wipe:
@@ -156,21 +151,21 @@ class FileWriter:
                 hint="delete its directories one by one, or ask the operator to set store.allow_root_wipe",
             )
         if args.if_version is not None:
-            checked_number("if_version", args.if_version, 1)
+            validation.checked_number("if_version", args.if_version, 1)
 
     async def rename_in(
         self, scope: Scope, args: RenameArgs, credential_ref: str | None, connection: Connection
     ) -> Renamed:
         """Move a file or a directory without copying contents, in a transaction that holds the project's lock."""
         source, target = args.from_path, args.to_path
-        [facts] = await connection.fetch(SQL["inspect_move"], *scope, source, target, parents_of(target))
+        [facts] = await connection.fetch(SQL["inspect_move"], *scope, source, target, validation.parents_of(target))
         _check_move(facts, source, target, overwrite=args.overwrite)
         if facts["target_is_file"]:
             # The index job of the rename also removes the index of the replaced file.
-            await self._delete_range(connection, scope, exactly(target), queued=False)
+            await self._delete_range(connection, scope, validation.exactly(target), queued=False)
         if facts["source_version"] is None:
             await _plan_for_many(connection)
-        paths = exactly(source) if facts["source_version"] else below(source)
+        paths = validation.exactly(source) if facts["source_version"] else validation.below(source)
         how = (source, target, self._settings.search.enabled, credential_ref)
         return {"moved_count": await connection.fetchval(SQL["move_files"], *scope, *paths, *how)}
 
@@ -192,6 +187,37 @@ class FileWriter:
         """Delete the files in a range of paths. With `queued`, also queue index jobs if search is enabled."""
         how = (self._settings.history.versions, queued and self._settings.search.enabled)
         return await connection.fetchval(SQL["delete_files"], *scope, *paths, *how)
+
+
+async def purge_history(database: StoreDatabase, scope: Scope, path: str) -> Purged:
+    """Purge everything at and below a path that is not a current file; with the root, also the records of a project
+    without files. In batches, so that nobody waits long for the project's lock."""
+    purged: Purged = {"purged_files": 0, "purged_versions": 0, "purged_bytes": 0}
+    for paths in (validation.exactly(path), validation.below(path)):
+        while await _purge_batch(database, scope, paths, purged):
+            pass
+    if path == ROOT:
+        async with database.project_transaction(scope) as connection:
+            await connection.execute(_PURGE_SQL["lock_projects"], scope.apikey_hash)
+            await connection.execute(_PURGE_SQL["forget_project"], *scope)
+    return purged
+
+
+async def _purge_batch(database: StoreDatabase, scope: Scope, paths: tuple[str, str], purged: Purged) -> bool:
+    """Purge some rows in a range of paths, and count them. Returns whether more may be left."""
+    async with database.project_transaction(scope) as connection:
+        rows = await connection.fetch(_PURGE_SQL["deleted_files"], *scope, *paths, ROWS_AT_ONCE)
+        files = [row["id"] for row in rows]
+        await connection.execute(_PURGE_SQL["lock_index_of_deleted"], scope.apikey_hash, files)
+        freed = await connection.fetchrow(_PURGE_SQL["purge_history"], *scope, *paths, ROWS_AT_ONCE, files)
+        assert freed is not None, "the statement always gives a row"
+        has_more = ROWS_AT_ONCE in (len(files), freed["purged_versions"])
+        if not has_more:
+            await connection.execute(_PURGE_SQL["purge_open_jobs"], *scope, *paths)
+    purged["purged_files"] += freed["purged_files"]
+    purged["purged_versions"] += freed["purged_versions"]
+    purged["purged_bytes"] += freed["purged_bytes"]
+    return has_more
 
 
 async def _plan_for_many(connection: Connection) -> None:
@@ -222,8 +248,10 @@ def _check_move(facts: Row, source: str, target: str, *, overwrite: bool) -> Non
         raise errors.NotFound("nothing has this path", hint="list the parent directory with file_list", path=source)
     if not is_file and target.startswith(source + "/"):
         raise errors.InvalidPath("a directory cannot be moved into itself", path=target)
-    if not is_file and facts["longest_below"] - len(source) + len(target) > MAX_PATH_LENGTH:
-        raise errors.InvalidPath(f"a path in the directory would exceed {MAX_PATH_LENGTH} characters", path=target)
+    if not is_file and facts["longest_below"] - len(source) + len(target) > validation.MAX_PATH_LENGTH:
+        raise errors.InvalidPath(
+            f"a path in the directory would exceed {validation.MAX_PATH_LENGTH} characters", path=target
+        )
     if facts["target_lies_below_file"]:
         raise errors.NotDirectory("a part of the new path is a file", hint="choose another path", path=target)
     if facts["target_is_directory"]:

@@ -64,8 +64,6 @@ class _FileChanges:
 
 @dataclass(frozen=True, slots=True)
 class TermsWritten:
-    """The result of writing the terms of a file."""
-
     new: bool
     """Whether the index has changed."""
     embedded: bool

@@ -28,8 +28,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Numbers of purged rows."""
-
     files: int = 0
     versions: int = 0
     jobs: int = 0
@@ -79,7 +77,6 @@ class Maintenance:
         return queued
 
     async def run_once(self) -> Purged:
-        """Purge everything that has expired."""
         await self._delete_indexed_of_deleted()
         return Purged(
             files=await self._purge("files", self.delete_retention_days * _DAY_S),

@@ -50,8 +50,6 @@ class CredentialMissing(StoreError, code="CREDENTIAL_MISSING", retryable=True):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Callbacks for metrics of indexing."""
-
     job_latency_s: Callable[[float], None] = lambda _: None
     """Time from the claim of a job in its last stage to its end, successful or not."""
     visibility_lag_s: Callable[[float], None] = lambda _: None
@@ -66,8 +64,6 @@ Next = Literal["finish", "next stage", "continue later"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The state of a claimed job."""
-
     since: float = field(default_factory=time.perf_counter)
     work: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled when the lease is lost, because another worker may have the path then."""

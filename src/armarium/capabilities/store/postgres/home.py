@@ -32,8 +32,6 @@ id. `server`: by every process of PostgreSQL, so that no second server starts wh
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The directory of one server."""
-
     root: Path
 
     @property
@@ -164,7 +162,6 @@ def unusable(error: OSError) -> DatabaseUnavailable:
 
 
 def disk_full() -> DatabaseUnavailable:
-    """There is no room for the database."""
     return DatabaseUnavailable(
         "the disk of the database is full", hint="make room, or move store.data_dir to another disk"
     )

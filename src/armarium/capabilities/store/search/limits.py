@@ -27,7 +27,6 @@ class SearchesBusy(ResourceBusy):
 
 
 def statements_at_once(pool_size: int) -> int:
-    """How many connections of a pool searches may use."""
     return max(1, pool_size * _SHARE_FOR_SEARCHES // 10)
 
 

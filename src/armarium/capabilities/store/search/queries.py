@@ -30,13 +30,10 @@ class SearchExtent:
 
 @dataclass(frozen=True, slots=True)
 class ScoredChunks:
-    """The results of one kind of search."""
-
     scores: Scores = field(default_factory=dict[int, float])
     files: frozenset[int] = frozenset()
 
     def among(self, ids: set[int]) -> Scores:
-        """The scores of these chunks."""
         return {chunk_id: score for chunk_id, score in self.scores.items() if chunk_id in ids}
 
 
@@ -87,7 +84,6 @@ class ChunkQueries:
         )
 
     async def nearest(self, extent: SearchExtent, vector: str, most: int) -> ScoredChunks:
-        """The chunks with the nearest vectors."""
         statement = "nearest_chunks_of_files" if extent.narrow else "nearest_chunks"
         return await self._scored(statement, extent.projects, *extent.paths, vector, self._model, most)
 
@@ -121,7 +117,6 @@ class ChunkQueries:
         ]
 
     async def record_served(self, candidates: Sequence[Candidate]) -> None:
-        """Set `last_served_at` of these chunks."""
         if candidates:
             ids = [candidate.chunk_id for candidate in candidates]
             await self._connection.execute(_SQL["record_served"], self._tenant, ids)
