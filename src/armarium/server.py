@@ -182,7 +182,8 @@ async def open_server(
         if only is None:
             shown = [ServedCapability(_access_of(each), each.is_ready) for each in served]
             checks = partial(server_checks, settings)
-            operations = await parts.enter_async_context(open_operations(settings, shown, facilities.metrics, checks))
+            opening = open_operations(settings, shown, facilities.metrics, checks, audit)
+            operations = await parts.enter_async_context(opening)
             tools += [(name, route.tool) for name, routes in operations.routes for route in routes]
             access.append(operations.access)
         if settings.console.enabled and only is None:

@@ -127,7 +127,7 @@ async def test_from_a_question_to_the_file_and_a_conflict_with_an_agent_by_keys_
     await page.get_by_role("button", name="Stop editing").press("Enter")
     await go(page, "l", "Activity")
     calls = page.get_by_role("grid", name="Calls").get_by_role("row").filter(has_text="write_file")
-    await expect(calls.filter(has_text="workspace:lamp.py").filter(has_text="success").first).to_be_visible()
+    await expect(calls.filter(has_text="workspace:lamp.py").filter(has_text="success")).to_have_count(2)
     await expect(calls.filter(has_text="CONFLICT")).to_have_count(1)
 
 

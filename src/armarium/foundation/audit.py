@@ -118,10 +118,12 @@ class AuditLog:
         max_pending: int = _MAX_PENDING,
     ) -> None:
         """If the file stays locked, the oldest records beyond `max_pending` are dropped: memory stays bounded."""
+        self.file = file
         self._retention_days = retention_days
         self._max_pending = max_pending
         self._pending: deque[CallRecord] = deque(maxlen=max_pending)
         self._dropped = self._dropped_logged = 0
+        self._awaited: deque[threading.Event] = deque()
         self._wake_up = threading.Event()
         self._closing = threading.Event()
         self._connection = _open_for_writing(file, busy_timeout_s)
@@ -136,6 +138,13 @@ class AuditLog:
         # Waking the thread for every record would cost more than all the rest of a short call.
         if not self._wake_up.is_set():
             self._wake_up.set()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until every record that is queued now is written, but not longer than this."""
+        written = threading.Event()
+        self._awaited.append(written)
+        self._wake_up.set()
+        written.wait(timeout_s)
 
     def close(self) -> None:
         """Write the pending records and close the file."""
@@ -155,6 +164,13 @@ class AuditLog:
         self._write_pending()
 
     def _write_pending(self) -> None:
+        # First, so that what they wait for is among the rows.
+        awaited = [self._awaited.popleft() for _ in range(len(self._awaited))]
+        self._write_rows()
+        for written in awaited:
+            written.set()
+
+    def _write_rows(self) -> None:
         rows: list[tuple[object, ...]] = []
         while self._pending:
             record = self._pending.popleft()

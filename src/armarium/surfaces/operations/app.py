@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from armarium.capability import CheckResult
+from armarium.foundation.audit import AuditLog
 from armarium.foundation.concurrency.tasks import background
 from armarium.foundation.routes import Route, bind_routes, declare_route
 from armarium.foundation.security.access import ADMINISTER, Access, AccessRule
@@ -72,11 +73,12 @@ async def open_operations(
     capabilities: Sequence[ServedCapability],
     metrics: Metrics,
     run_checks: Callable[[], Sequence[CheckResult]],
+    audit: AuditLog | None,
 ) -> AsyncGenerator[Operations]:
     """Sample the metrics while the block runs."""
     series = MetricSeries(metrics.registry)
     async with background(series.run):
-        yield _operations(settings, capabilities, metrics, series, run_checks)
+        yield _operations(settings, capabilities, metrics, series, run_checks, audit)
 
 
 def declared_routes() -> Sequence[tuple[str, Sequence[Route]]]:
@@ -94,6 +96,7 @@ def _operations(
     metrics: Metrics,
     series: MetricSeries,
     run_checks: Callable[[], Sequence[CheckResult]],
+    audit: AuditLog | None,
 ) -> Operations:
     access = operations_access(settings)
     status = StatusTools(
@@ -104,13 +107,12 @@ def _operations(
         _features(settings),
         lambda call: access.admits(call.principal, METRICS),
     )
-    audit_file = settings.audit_file() if settings.audit.enabled else None
     listed = settings.security.keys if settings.security.auth == "keys" else ()
     keys = KeyTools(
         settings.keys_file(),
         [(key.username, key.groups, key.key_sha256) for key in listed],
         [each.access.capability for each in capabilities],
-        audit_file,
+        audit.file if audit is not None else None,
     )
     configuration = ConfigurationTools(settings, run_checks)
     tools = [
@@ -119,8 +121,8 @@ def _operations(
         *bind_tools(CONFIGURATION_TOOLS, configuration, access),
     ]
     routes = [(OPERATIONS, bind_routes(ROUTES, tools))]
-    if audit_file is not None:
-        calls = OwnCallsTools(audit_file, partial(sees_calls_of, access))
+    if audit is not None:
+        calls = OwnCallsTools(audit, partial(sees_calls_of, access))
         routes.append((AUDIT, bind_routes(CALL_ROUTES, bind_tools(CALL_TOOLS, calls))))
     return Operations(access, routes)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
 import anyio.to_thread
@@ -15,7 +14,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from armarium.foundation.audit import AuditFilter, CallRecord, Position, count_by_facet, read_page
+from armarium.foundation.audit import AuditFilter, AuditLog, CallRecord, Position, count_by_facet, read_page
 from armarium.foundation.errors import InvalidArgument
 from armarium.foundation.routes import declare_route
 from armarium.foundation.security.identity import Principal
@@ -27,6 +26,8 @@ AUDIT: Final = "audit"
 
 _MAX_CALLS = 1000
 _MAX_SCANNED = 20_000
+_FLUSH_TIMEOUT_S = 2.0
+"""How long a list waits for calls that are answered and not yet written, for instance because the file is locked."""
 _MAX_VALUES_PER_FACET = 100
 _CURSOR = re.compile(r"([0-9T:.Z-]{20,32})_([0-9]{1,18})")
 
@@ -82,7 +83,7 @@ class CallFacets(TypedDict):
 class OwnCallsTools:
     """What callers learn about calls: their own, and members of the groups those of everybody."""
 
-    file: Path
+    audit: AuditLog
     sees_calls_of: Callable[[Principal, str | None], bool]
 
     async def list_calls(self, call: Call, args: OwnCallsArgs) -> OwnCalls:
@@ -91,7 +92,12 @@ class OwnCallsTools:
         continue until there is no `next`."""
         before = None if args.cursor is None else _position(args.cursor)
         wanted = self._wanted(call, args)
-        read = partial(read_page, self.file, wanted, most=args.limit, scanned=_MAX_SCANNED, before=before)
+
+        def read() -> tuple[list[tuple[int, CallRecord]], Position | None]:
+            # A caller finds the calls that were answered before.
+            self.audit.flush(_FLUSH_TIMEOUT_S)
+            return read_page(self.audit.file, wanted, most=args.limit, scanned=_MAX_SCANNED, before=before)
+
         rows, last = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         shown = [_shown(*row) for row in rows]
         return {"calls": shown, "next": f"{last[0]}_{last[1]}"} if last else {"calls": shown}
@@ -99,7 +105,7 @@ class OwnCallsTools:
     async def count_calls(self, call: Call, args: CallFilterArgs) -> CallFacets:
         """Count the newest of your own calls by tool, capability, surface, caller, root and status. Administrators get
         those of all callers."""
-        count = partial(count_by_facet, self.file, self._wanted(call, args), scanned=_MAX_SCANNED)
+        count = partial(count_by_facet, self.audit.file, self._wanted(call, args), scanned=_MAX_SCANNED)
         counted = await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
         facets = {name: dict(values.most_common(_MAX_VALUES_PER_FACET)) for name, values in counted.by_facet.items()}
         return {"facets": facets, "calls": counted.calls, "complete": counted.is_complete}
