@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import anyio
 
 from armarium.capabilities.registry.arguments import ImportOptions
-from armarium.capabilities.registry.changes.scans import Scanned
 from armarium.capabilities.registry.lifespan import open_registry
+from armarium.capabilities.registry.model import Scanned
 from armarium.capabilities.registry.reports.formats import read_reports
 from armarium.capabilities.registry.service import Registry
 from trial import QUICK, report

@@ -153,7 +153,7 @@ async def test_markdown_is_elements_and_never_html(gallery: Visitor) -> None:
 async def test_a_report_is_shown_without_its_scripts(gallery: Visitor) -> None:
     page = await gallery.context.new_page()
     # What the browser says of the attempts.
-    gallery.expected = r"Content Security Policy|^policy: (script-src-attr|img-src)"
+    gallery.expected = r"Content Security Policy|^policy: (script-src-attr|img-src|base-uri)"
     loaded: list[str] = []
     page.on("response", lambda response: loaded.append(response.url))
     await page.goto(f"{gallery.address}/console/report?hostile=yes")

@@ -190,7 +190,7 @@ async def test_a_conflict_in_a_project_is_noticed_before_the_save_and_can_be_rel
     store(api, "/both.md", "theirs\n")
     await press(page, "Control+s")
     conflict = page.get_by_role("alert")
-    await expect(conflict).to_contain_text("Changed meanwhile by owner")
+    await expect(conflict).to_contain_text("Changed meanwhile by token")
     assert stored(api, "/both.md") == "theirs\n"
     await conflict.get_by_role("button", name="Reload").click()
     await expect(editor(page)).to_contain_text("theirs")
@@ -282,7 +282,7 @@ async def test_the_history_of_a_project_file_is_compared_and_restored(owner: Vis
     page = await open_file(owner, "store/notes/history.md")
     await press(page, "3")
     events = page.get_by_role("list", name="What happened")
-    await expect(events).to_contain_text("owner · file_write")
+    await expect(events).to_contain_text("token · file_write")
     await page.get_by_role("checkbox", name=f"Compare version {one}", exact=True).check()
     await page.get_by_role("checkbox", name=f"Compare version {two}", exact=True).check()
     await expect(page).to_have_url(f"{owner.address}/console/file/store/notes/history.md?tab=history&v={one}..{two}")
@@ -307,11 +307,11 @@ async def test_the_history_of_a_file_in_a_root_has_its_calls(owner: Visitor, api
     assert api.get("/api/sandbox/workspace/file", params=parameters).json()["content"] == "a"
     page = await open_file(owner, "root/workspace/called.md?tab=history")
     events = page.get_by_role("list", name="What happened")
-    await expect(events).to_contain_text("owner wrote it")
+    await expect(events).to_contain_text("token wrote it")
     await expect(events).to_contain_text("refused with CONFLICT")
-    await expect(events).not_to_contain_text("owner read it")
+    await expect(events).not_to_contain_text("token read it")
     await page.get_by_role("checkbox", name="reading calls, too").check()
-    await expect(events).to_contain_text("owner read it")
+    await expect(events).to_contain_text("token read it")
 
 
 async def test_a_removed_file_says_so_and_a_deleted_one_is_restored(owner: Visitor, api: httpx.Client) -> None:
@@ -319,7 +319,7 @@ async def test_a_removed_file_says_so_and_a_deleted_one_is_restored(owner: Visit
     api.delete("/api/sandbox/workspace/file", params={"path": "away.md"})
     page = await open_file(owner, "root/workspace/away.md")
     await expect(page.get_by_role("heading", name="Nothing is at this path")).to_be_visible()
-    await expect(page.get_by_text("owner deleted it on")).to_be_visible()
+    await expect(page.get_by_text("token deleted it on")).to_be_visible()
     assert await accessibility_faults(page) == []
 
     store(api, "/lost.md", "found again\n")

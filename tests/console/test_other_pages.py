@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
+from armarium.foundation.audit import AuditFilter, read_records
 from armarium.foundation.security.identity import read_token
 from armarium.surfaces.console.links import OwnerLinks
 from support.browser import Visit, Visitor, session_of
@@ -69,7 +70,7 @@ async def test_a_page_of_another_port_cannot_frame_the_console(
 
 
 async def test_a_page_of_another_port_can_read_and_change_nothing(
-    victim: Visitor, server: ServerProcess, elsewhere: Elsewhere, directory: Path, token: str
+    victim: Visitor, server: ServerProcess, elsewhere: Elsewhere, directory: Path, token: str, state_dir: Path
 ) -> None:
     """The browser sends the cookie with all of these requests: another port is the same site."""
     page = await page_elsewhere(victim, elsewhere)
@@ -104,8 +105,9 @@ async def test_a_page_of_another_port_can_read_and_change_nothing(
     await _post_a_form(page, f"{server.url}/api/sandbox/workspace/folder")
     assert {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()} == before
     # The server records every call. Nothing was called but the log-in of the person.
-    recorded = httpx.get(f"{server.url}/api/audit", headers={"authorization": f"Bearer {token}"}, timeout=60).json()
-    assert {call["tool"] for call in recorded["calls"] if call["surface"] == "console"} == {"console_log_in"}
+    httpx.get(f"{server.url}/api/audit", headers={"authorization": f"Bearer {token}"}, timeout=60).raise_for_status()
+    recorded = read_records(state_dir / "audit.sqlite", AuditFilter(surface="console"), last=1000)
+    assert {record.tool for _, record in recorded} == {"console_log_in"}
     own = await victim.open("/console/files")
     await expect(own.get_by_role("navigation", name="Areas")).to_be_visible()
 

@@ -139,7 +139,7 @@ async def test_an_earlier_version_in_a_project_is_restored_by_keys_alone(
     await page.goto(f"{server.url}/console/file/store/notes/tide.md")
     await expect(page.locator(".cm-content")).to_contain_text("noon")
     await press(page, "3")
-    await expect(page.get_by_role("list", name="What happened")).to_contain_text("owner · file_write")
+    await expect(page.get_by_role("list", name="What happened")).to_contain_text("token · file_write")
     await choose(page, "Restore")
     await expect(page.get_by_role("dialog", name="Restore version")).to_be_visible()
     await choose(page, "Restore")

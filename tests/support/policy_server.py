@@ -35,7 +35,7 @@ WHOLE = {name: f"all-{name}" for name in ROLES if name != "operations"}
 """The group that each capability requires for every use."""
 BY_ROLE = {(name, role): f"{role}-{name}" for name, roles in ROLES.items() for role in roles}
 """The group that each role requires, too."""
-SECRET_ROOT, SECRET_PROJECT, SECRET_SERVER, SECRET_RAG_SERVER = "vault", "payroll-2026", "hidden", "hiddenRag"
+SECRET_ROOT, SECRET_PROJECT, SECRET_SERVER, SECRET_RAG_SERVER = "strongroom", "payroll-2026", "hidden", "hiddenRag"
 RESOURCES = {SECRET_ROOT: "vault-keepers", SECRET_PROJECT: "paymasters", SECRET_SERVER: "insiders"}
 """Resources that require a group of their own, too."""
 EVERY_GROUP = (*WHOLE.values(), *BY_ROLE.values(), *RESOURCES.values())

@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from armarium.capabilities.registry.model import SEVERITIES, FileFilter, ListedFile, ReportEntry, Scanned, ScanReport
+from armarium.capabilities.registry.model import FileFilter, ListedFile, ReportEntry, Scanned, ScanReport
 from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.values import SEVERITIES
 from support.client import ToolClient, texts_of
 from support.server import ServerProcess, installed_command, write_config
 

@@ -25,16 +25,9 @@ from hypothesis.stateful import (
 
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import (
-    SEVERITIES,
-    AssocType,
-    FileFilter,
-    FindingStatus,
-    ReportEntry,
-    ScanReport,
-    Severity,
-)
+from armarium.capabilities.registry.model import FileFilter, ReportEntry, ScanReport
 from armarium.capabilities.registry.service import Registry
+from armarium.capabilities.registry.values import SEVERITIES, AssocType, FindingStatus, Severity
 from support.registry_calls import ACTOR, Json, skipped, summary
 
 PATHS = ["a.py", "b.go", "d/a.py", "d/b_c", "d/e/a.py", "d%"]

@@ -12,12 +12,13 @@ import pytest
 
 from armarium.capabilities.registry.errors import Busy, RegistryUnusable, Unwritable, ValidationError
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import FindingFilter, ReportEntry, ScanReport, SortField
+from armarium.capabilities.registry.model import FindingFilter, ReportEntry, ScanReport
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.storage import file as registry_file
 from armarium.capabilities.registry.storage import files
 from armarium.capabilities.registry.storage.database import STATEMENTS, RegistryDatabase
 from armarium.capabilities.registry.storage.files import DEFAULT_DIRECTIONS
+from armarium.capabilities.registry.values import SortField
 from support.registry_calls import ACTOR, all_files, file_at, found, scanned
 
 TABLES = "findings n CROSS JOIN files f ON f.no = n.file_no"

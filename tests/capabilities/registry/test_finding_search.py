@@ -11,10 +11,11 @@ import pytest
 
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.model import FacetValue, FileFilter, Finding, FindingFilter, FindingSort
+from armarium.capabilities.registry.model import FacetValue, FileFilter, Finding, FindingFilter
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.storage import finding_search
 from armarium.capabilities.registry.storage.database import STATEMENTS
+from armarium.capabilities.registry.values import FindingSort
 from support.registry_calls import ACTOR, file_at, found, scanned
 
 SORTS: list[FindingSort] = ["severity", "updated_at", "path"]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from armarium.capabilities.registry.arguments import ImportOptions
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.reports.formats import read_reports
+from armarium.capabilities.registry.values import ReportFormat
 from support.scanner_reports import gitleaks_finding, sarif, sarif_result, sarif_run
 
 SECRET = "s3cr3t-Value-0123456789"

@@ -213,7 +213,9 @@ def test_a_key_creates_a_link_for_its_own_caller_and_a_session_does_not(
     path, _, code = created.json()["path"].partition("#in=")
     assert path == "/console"
     logged_in = browser.log_in(code=code)
-    assert logged_in.json()["principal"] | {"groups": []} == {
+    principal = logged_in.json()["principal"]
+    assert "read_file" in principal.pop("tools")
+    assert principal | {"groups": []} == {
         "name": "ann", "groups": [], "is_owner": False, "read_only": False, "capabilities": ["sandbox"],
         "administers": [],
     }  # fmt: skip
@@ -275,7 +277,9 @@ def test_after_ten_wrong_attempts_an_address_must_wait(tmp_path: Path) -> None:
         opened = Browser(process)
         with opened.http:
             token = (tmp_path / "state" / "secret.token").read_text().strip()
-            assert opened.log_in(key=token).json()["principal"] == {
+            principal = opened.log_in(key=token).json()["principal"]
+            assert "read_file" in principal.pop("tools")
+            assert principal == {
                 "name": "token", "groups": [], "is_owner": False, "read_only": False, "capabilities": ["sandbox"],
                 "administers": [],
             }  # fmt: skip

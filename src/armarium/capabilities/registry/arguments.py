@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from armarium.capabilities.registry import model
+from armarium.capabilities.registry import model, values
 from armarium.capabilities.registry.limits import MAX_LABELS, MAX_LINE, MAX_NAME_CHARS, MAX_TITLE_CHARS
 from armarium.foundation.tools import Args
 
@@ -39,11 +39,11 @@ class ListFilesArgs(Args):
     """Only files whose path starts with this text. `src/` selects a directory; `%` and `_` have no special meaning."""
     min_findings: Offset | None = None
     """Only files with at least this many open findings."""
-    has_severity: model.Severity | None = None
+    has_severity: values.Severity | None = None
     """Only files with an open finding of this severity."""
     scan_source: str | None = None
     """Only files in which this scanner ever reported a finding."""
-    sort: model.SortField = "updated_at"
+    sort: values.SortField = "updated_at"
     """Field to sort by. Ties are ordered by path, in reverse if the direction is not the default."""
     direction: Literal["asc", "desc", "ASC", "DESC"] | None = None
     """By default asc for path and language, desc (newest first) for updated_at and first_seen."""
@@ -59,7 +59,7 @@ class TimelineArgs(FileArgs):
     """Maximum number of events to return."""
     offset: Offset = 0
     """Number of events to skip, for the next page."""
-    event_type: model.EventKind | None = None
+    event_type: values.EventKind | None = None
     """Only events of this kind; `finding` selects created, updated and closed findings."""
 
 
@@ -73,7 +73,7 @@ class AssociationArgs(Args):
     """Id of the file."""
     issue_id: str
     """Id of the issue."""
-    assoc_type: model.AssocType
+    assoc_type: values.AssocType
     """How the file is related to the issue."""
 
 
@@ -95,7 +95,7 @@ class ReportedFinding(Args):
     """The scanner's id of the violated rule, like E501."""
     message: str = Field(min_length=1)
     """What is wrong."""
-    severity: model.Severity = "info"
+    severity: values.Severity = "info"
     """Severity."""
     line_start: Line | None = None
     """First line, counted from 1."""
@@ -123,7 +123,7 @@ class ReportArgs(Args):
 class ImportOptions(Args):
     """How a report is read, and what overrides its content."""
 
-    format: model.ReportFormat = "auto"
+    format: values.ReportFormat = "auto"
     """Format of the report; `auto` detects it."""
     scan_source: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     """Name of the scanner. Overrides the one in the report."""
@@ -143,9 +143,9 @@ class ImportArgs(ImportOptions):
 class ListFindingsArgs(Args):
     file_id: str | None = None
     """Only findings in this file."""
-    status: model.FindingStatus | None = None
+    status: values.FindingStatus | None = None
     """Only findings with this status."""
-    severity: model.Severity | None = None
+    severity: values.Severity | None = None
     """Only findings of this severity."""
     scan_source: str | None = None
     """Only findings of this scanner."""
@@ -158,7 +158,7 @@ class ListFindingsArgs(Args):
 class UpdateFindingArgs(Args):
     finding_id: str
     """Id of the finding, from list_findings or get_file."""
-    status: model.FindingStatus
+    status: values.FindingStatus
     """false_positive is not changed by later scans; fixed is reopened if a scan reports the finding again."""
 
 
@@ -183,14 +183,14 @@ class UpdateIssueArgs(IssueFields):
     """Id of the issue."""
     title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE_CHARS)] | None = None
     """Title, on one line."""
-    status: model.IssueStatus | None = None
+    status: values.IssueStatus | None = None
     """Status."""
     priority: Priority | None = None
     """0 is the most urgent, 4 the least."""
 
 
 class ListIssuesArgs(Args):
-    status: model.IssueStatus | None = None
+    status: values.IssueStatus | None = None
     """Only issues with this status."""
     label: str | None = None
     """Only issues with this label."""
@@ -226,9 +226,9 @@ class FindingFilterArgs(Args):
     """Only findings in files whose path begins with this text."""
     text: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
     """Only findings that have all these words in the message, the rule or the path."""
-    status: Annotated[tuple[model.FindingStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    status: Annotated[tuple[values.FindingStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
     """Only findings with one of these statuses."""
-    severity: Annotated[tuple[model.Severity, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    severity: Annotated[tuple[values.Severity, ...], Field(max_length=_MAX_CHOSEN)] = ()
     """Only findings with one of these severities."""
     scan_source: _Names = ()
     """Only findings of one of these scanners."""
@@ -237,7 +237,7 @@ class FindingFilterArgs(Args):
 
 
 class SearchFindingsArgs(FindingFilterArgs):
-    sort: model.FindingSort = "updated_at"
+    sort: values.FindingSort = "updated_at"
     """`severity`: worst first, by file; `updated_at`: changed last first; `path`: by path and line."""
     limit: Annotated[int, Field(ge=1, le=1000), BeforeValidator(_integer)] = 100
     """Maximum number of findings to return."""
@@ -257,7 +257,7 @@ class JudgeArgs(Args):
     """Judges all findings that match, instead of `finding_ids`; needs `expected`."""
     expected: Annotated[int, Field(ge=0), BeforeValidator(_integer)] | None = None
     """How many findings match the filter, as the caller saw it. If they are not as many now, nothing is changed."""
-    status: model.FindingStatus
+    status: values.FindingStatus
     """The new status."""
     reason: Annotated[str, Field(max_length=_MAX_REASON_CHARS)] = ""
     """Why. It is in the timeline of every finding."""
@@ -281,7 +281,7 @@ class UnlinkArgs(Args):
 
 
 class SearchIssuesArgs(Args):
-    status: Annotated[tuple[model.IssueStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
+    status: Annotated[tuple[values.IssueStatus, ...], Field(max_length=_MAX_CHOSEN)] = ()
     """Only issues with one of these statuses."""
     label: str | None = None
     """Only issues with this label."""

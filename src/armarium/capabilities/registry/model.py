@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
-Severity = Literal["critical", "high", "medium", "low", "info"]
-FindingStatus = Literal["open", "fixed", "false_positive"]
-AssocType = Literal["bug_in", "task_for", "scan_finding", "mentioned_in"]
-IssueStatus = Literal["open", "in_progress", "closed"]
-FindingSort = Literal["severity", "updated_at", "path"]
-SortField = Literal["updated_at", "first_seen", "path", "language"]
-Direction = Literal["asc", "desc"]
-ReportFormat = Literal["auto", "sarif", "gitleaks", "armarium"]
-EventKind = Literal["finding", "association", "file_metadata_update"]
-"""The kinds that a timeline can be filtered by. The three types of events about findings are one kind."""
+from armarium.capabilities.registry.values import AssocType, FindingStatus, IssueStatus, Severity
 
 # Stated explicitly: other capabilities omit absent fields, but here they are always present.
 TextOrNull = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
 NumberOrNull = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
 
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""Worst first."""
 DEFAULT_PRIORITY = 2
 LOWEST_PRIORITY = 4
 """0 is the most urgent."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 from anyio import to_thread
 
-from armarium.capabilities.registry import model
+from armarium.capabilities.registry import model, values
 from armarium.capabilities.registry.changes import file_records, judgements, scans
 from armarium.capabilities.registry.changes import issues as issue_changes
 from armarium.capabilities.registry.changes.file_records import Ids
@@ -51,8 +51,8 @@ class Registry:
         self,
         wanted: model.FileFilter,
         *,
-        sort: model.SortField = "updated_at",
-        direction: model.Direction | None = None,
+        sort: values.SortField = "updated_at",
+        direction: values.Direction | None = None,
         limit: int = 100,
         offset: int = 0,
     ) -> model.Page[model.ListedFile]:
@@ -102,7 +102,7 @@ class Registry:
         return await self._read(look)
 
     async def timeline(
-        self, file_id: str, *, kind: model.EventKind | None = None, limit: int = 50, offset: int = 0
+        self, file_id: str, *, kind: values.EventKind | None = None, limit: int = 50, offset: int = 0
     ) -> model.Page[model.TimelineEvent]:
         check_present(file_id, "file_id")
         return await self._read(
@@ -194,8 +194,8 @@ class Registry:
         self,
         *,
         file_id: str | None = None,
-        status: model.FindingStatus | None = None,
-        severity: model.Severity | None = None,
+        status: values.FindingStatus | None = None,
+        severity: values.Severity | None = None,
         scan_source: str | None = None,
         limit: int = 100,
         offset: int = 0,
@@ -214,7 +214,7 @@ class Registry:
         self,
         wanted: model.FindingFilter,
         *,
-        sort: model.FindingSort = "updated_at",
+        sort: values.FindingSort = "updated_at",
         limit: int = 100,
         cursor: str | None = None,
     ) -> model.FindingPage:
@@ -244,7 +244,7 @@ class Registry:
     async def judge_findings(
         self,
         chosen: Sequence[str] | FilteredFindings,
-        status: model.FindingStatus,
+        status: values.FindingStatus,
         reason: str,
         actor: str,
         on_progress: OnProgress = lambda done: None,
@@ -260,12 +260,12 @@ class Registry:
         return await self._write(lambda writer: judgements.undo(writer, judgement_id, actor, on_progress))
 
     async def export_findings(
-        self, *, status: model.FindingStatus | None = None, scan_source: str | None = None
+        self, *, status: values.FindingStatus | None = None, scan_source: str | None = None
     ) -> list[model.ExportedFinding]:
         check_name(scan_source, "scan_source")
         return await self._read(lambda reader: findings.exported(reader, status, scan_source))
 
-    async def update_finding(self, finding_id: str, status: model.FindingStatus, actor: str) -> model.Finding:
+    async def update_finding(self, finding_id: str, status: values.FindingStatus, actor: str) -> model.Finding:
         check_present(finding_id, "finding_id")
         return await self._write(lambda writer: issue_changes.set_finding_status(writer, finding_id, status, actor))
 
@@ -284,7 +284,7 @@ class Registry:
         return await self._read(lambda reader: issues.by_id(reader, issue_id).issue)
 
     async def list_issues(
-        self, *, status: model.IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
+        self, *, status: values.IssueStatus | None = None, label: str | None = None, limit: int = 100, offset: int = 0
     ) -> model.Page[model.IssueAnswer]:
         one_line(label or "", "label")
         return await self._read(lambda reader: issues.page(reader, status, label, limit, offset))
@@ -295,7 +295,7 @@ class Registry:
 
     async def search_issues(
         self,
-        statuses: Sequence[model.IssueStatus] = (),
+        statuses: Sequence[values.IssueStatus] = (),
         label: str | None = None,
         text: str = "",
         *,
@@ -321,7 +321,7 @@ class Registry:
         check_present(issue_id, "issue_id")
         return await self._read(lambda reader: issues.of_issue(reader, issues.by_id(reader, issue_id).no))
 
-    async def associate(self, file_id: str, issue_id: str, assoc_type: model.AssocType, actor: str) -> None:
+    async def associate(self, file_id: str, issue_id: str, assoc_type: values.AssocType, actor: str) -> None:
         check_present(file_id, "file_id")
         check_present(issue_id, "issue_id")
         await self._write(lambda writer: issue_changes.associate(writer, file_id, issue_id, assoc_type, actor))

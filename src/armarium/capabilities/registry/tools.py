@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from armarium.capabilities.registry import arguments, model
+from armarium.capabilities.registry import arguments, model, values
 from armarium.capabilities.registry.changes.issues import IssueChange
 from armarium.capabilities.registry.errors import REGISTRY_ERRORS
 from armarium.capabilities.registry.model import FileFilter
@@ -28,7 +28,7 @@ async def list_files(registry: Registry, call: Call, args: arguments.ListFilesAr
     reported. By default the files that changed last come first. `has_more` means that there is another page after
     `offset` + `limit`. Removed files are not listed; get_file still returns them by id. Continue with get_file."""
     wanted = FileFilter(args.language, args.path_prefix, args.min_findings, args.has_severity, args.scan_source)
-    direction = cast("model.Direction | None", args.direction and args.direction.lower())
+    direction = cast("values.Direction | None", args.direction and args.direction.lower())
     return await registry.list_files(wanted, sort=args.sort, direction=direction, limit=args.limit, offset=args.offset)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from armarium.capabilities.registry import limits, model
+from armarium.capabilities.registry import limits, model, values
 from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.errors import NotFound, ValidationError
 from armarium.capabilities.registry.storage import files, findings, issues, timeline
@@ -26,7 +26,7 @@ class IssueChange:
 
     title: str | None = None
     body: str | None = None
-    status: model.IssueStatus | None = None
+    status: values.IssueStatus | None = None
     priority: int | None = None
     labels: Sequence[str] | None = None
     external_ref: str | None = None
@@ -70,7 +70,7 @@ def comment(writer: Writer, issue_id: str, text: str, actor: str) -> model.Issue
     return event
 
 
-def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: model.AssocType, actor: str) -> None:
+def associate(writer: Writer, file_id: str, issue_id: str, assoc_type: values.AssocType, actor: str) -> None:
     file = files.by_id(writer, file_id)
     try:
         issue_no, issue = issues.by_id(writer, issue_id)
@@ -92,7 +92,7 @@ def promote(writer: Writer, ids: Ids, finding_id: str, wanted: IssueChange, acto
     return {"issue": issue, "created": True}
 
 
-def set_finding_status(writer: Writer, finding_id: str, status: model.FindingStatus, actor: str) -> model.Finding:
+def set_finding_status(writer: Writer, finding_id: str, status: values.FindingStatus, actor: str) -> model.Finding:
     no, file_no, finding = findings.by_id(writer, finding_id)
     change: dict[str, object] = {}
     if finding["status"] != status:
@@ -111,7 +111,7 @@ def set_finding_status(writer: Writer, finding_id: str, status: model.FindingSta
 
 
 def _link(
-    writer: Writer, file_no: int, issue_no: int, issue: model.IssueAnswer, assoc_type: model.AssocType, actor: str
+    writer: Writer, file_no: int, issue_no: int, issue: model.IssueAnswer, assoc_type: values.AssocType, actor: str
 ) -> None:
     if issues.associate(writer, file_no, issue_no, assoc_type, actor):
         data = {"issue_id": issue["id"], "issue_title": issue["title"], "assoc_type": assoc_type, "actor": actor}
@@ -130,7 +130,7 @@ def unlink(writer: Writer, file_id: str, association_id: int, actor: str) -> Non
 
 
 def _record_link(
-    writer: Writer, file_no: int, issue_no: int, type_: IssueEventType, assoc_type: model.AssocType, actor: str
+    writer: Writer, file_no: int, issue_no: int, type_: IssueEventType, assoc_type: values.AssocType, actor: str
 ) -> None:
     record = files.by_no(writer, file_no)
     data = {"file_id": record["id"], "path": record["path"], "assoc_type": assoc_type}
@@ -149,7 +149,7 @@ def _described(finding: model.Finding, wanted: IssueChange) -> IssueChange:
         wanted,
         title=title if wanted.title is None else wanted.title,
         body=body[: limits.MAX_BYTES // _MAX_UTF8_BYTES] if wanted.body is None else wanted.body,
-        priority=model.SEVERITIES.index(finding["severity"]) if wanted.priority is None else wanted.priority,
+        priority=values.SEVERITIES.index(finding["severity"]) if wanted.priority is None else wanted.priority,
     )
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.errors import KNOWN_FINDINGS, Conflict, NotFound
-from armarium.capabilities.registry.model import FindingFilter, FindingStatus, Judged, Undone
+from armarium.capabilities.registry.model import FindingFilter, Judged, Undone
 from armarium.capabilities.registry.storage import files, findings, judgements, timeline
 from armarium.capabilities.registry.storage.columns import to_json
 from armarium.capabilities.registry.storage.database import Writer
 from armarium.capabilities.registry.storage.finding_search import conditions
 from armarium.capabilities.registry.storage.judgements import JudgedFinding, Judgement
 from armarium.capabilities.registry.storage.timeline import EventType, NewEvent
+from armarium.capabilities.registry.values import FindingStatus
 
 _BATCH = 1000
 

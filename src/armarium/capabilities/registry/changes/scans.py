@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from armarium.capabilities.registry import model
+from armarium.capabilities.registry import model, values
 from armarium.capabilities.registry.changes import file_records
 from armarium.capabilities.registry.changes.file_records import Ids
 from armarium.capabilities.registry.changes.matches import Candidate
@@ -146,7 +146,7 @@ class _Scan:
         self._touched.add(file.no)
 
     def _count_open(
-        self, file: ScannedFile, candidate: Candidate, status: model.FindingStatus, *, is_new: bool
+        self, file: ScannedFile, candidate: Candidate, status: values.FindingStatus, *, is_new: bool
     ) -> None:
         if self.baseline is not None:
             key = (self.report.source, file.path, *kind_of(candidate.reported))
@@ -225,7 +225,7 @@ class _Scan:
             "new_by_severity": _by_severity(self._new_open),
         }
 
-    def _event_data(self, reported: model.ReportEntry, status: model.FindingStatus) -> dict[str, Any]:
+    def _event_data(self, reported: model.ReportEntry, status: values.FindingStatus) -> dict[str, Any]:
         data: dict[str, Any] = {
             "scan_source": self.report.source,
             "rule_id": reported.rule_id,
@@ -237,15 +237,15 @@ class _Scan:
         return data if reported.line_start is None else data | {"line_start": reported.line_start}
 
 
-def _first_status(reported: model.ReportEntry) -> model.FindingStatus:
+def _first_status(reported: model.ReportEntry) -> values.FindingStatus:
     return "false_positive" if reported.suppressed else "open"
 
 
 def _by_severity(counts: Counter[str]) -> model.SeverityCounts:
-    return named(model.SeverityCounts, (counts[each] for each in model.SEVERITIES))
+    return named(model.SeverityCounts, (counts[each] for each in values.SEVERITIES))
 
 
-def _new_status(known: KnownFinding, reported: model.ReportEntry) -> tuple[model.FindingStatus, bool]:
+def _new_status(known: KnownFinding, reported: model.ReportEntry) -> tuple[values.FindingStatus, bool]:
     """The status of a finding that is reported again, and whether the scan suppresses it. A false positive set by a
     person remains; one by suppression lasts as long as the suppression."""
     if known.status == "false_positive" and not known.suppressed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from armarium.capabilities.registry import model
+from armarium.capabilities.registry import values
 from armarium.command_line.options import AsJson
 from armarium.command_line.output import Misuse, show
 
@@ -33,7 +33,7 @@ File = Annotated[str, Argument(metavar="FILE", help="Path or id of the file.")]
 Limit = Annotated[int, Option(metavar="N", help="At most N results.")]
 Offset = Annotated[int, Option(metavar="N", help="Skip the first N results.")]
 Source = Annotated[str | None, Option(metavar="NAME", help="Only findings of this scanner.")]
-OfSeverity = Annotated[model.Severity | None, Option(help="Only files with open findings of this severity.")]
+OfSeverity = Annotated[values.Severity | None, Option(help="Only files with open findings of this severity.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the issue, on one line.")]
 Body = Annotated[str | None, Option(metavar="TEXT", help="Description of the issue.")]
 Priority = Annotated[int | None, Option(metavar="N", help="From 0, the most urgent, to 4.")]
@@ -92,9 +92,9 @@ def list_files(
     severity: OfSeverity = None,
     source: Source = None,
     min_findings: Annotated[int | None, Option(metavar="N", help="Only files with at least N open findings.")] = None,
-    sort: Annotated[model.SortField, Option(help="Sort by this.")] = "updated_at",
+    sort: Annotated[values.SortField, Option(help="Sort by this.")] = "updated_at",
     direction: Annotated[
-        model.Direction | None, Option(help="Sort order. [default: asc for path and language, otherwise desc]")
+        values.Direction | None, Option(help="Sort order. [default: asc for path and language, otherwise desc]")
     ] = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -120,7 +120,7 @@ def show_file(operations: Operations, file: File) -> None:
 def show_timeline(
     operations: Operations,
     file: File,
-    kind: Annotated[model.EventKind | None, Option("--type", help="Only events of this type.")] = None,
+    kind: Annotated[values.EventKind | None, Option("--type", help="Only events of this type.")] = None,
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> None:
@@ -133,8 +133,8 @@ def show_timeline(
 def list_findings(
     operations: Operations,
     file: Annotated[str | None, Argument(metavar="[FILE]", help="Only findings in this file: its path or id.")] = None,
-    status: Annotated[model.FindingStatus | None, Option(help="Only findings with this status.")] = None,
-    severity: Annotated[model.Severity | None, Option(help="Only findings of this severity.")] = None,
+    status: Annotated[values.FindingStatus | None, Option(help="Only findings with this status.")] = None,
+    severity: Annotated[values.Severity | None, Option(help="Only findings of this severity.")] = None,
     source: Source = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -146,7 +146,9 @@ def list_findings(
 
 @_command("judge")
 def judge_finding(
-    operations: Operations, finding: FindingId, status: Annotated[model.FindingStatus, Argument(help="The new status.")]
+    operations: Operations,
+    finding: FindingId,
+    status: Annotated[values.FindingStatus, Argument(help="The new status.")],
 ) -> None:
     """Set the status of a finding. Later scans do not change a false positive."""
     operations.change("update_finding", {"finding_id": finding, "status": status})
@@ -170,7 +172,7 @@ def promote_finding(
 @_command("issues")
 def list_issues(
     operations: Operations,
-    status: Annotated[model.IssueStatus | None, Option(help="Only issues with this status.")] = None,
+    status: Annotated[values.IssueStatus | None, Option(help="Only issues with this status.")] = None,
     label: Annotated[str | None, Option(metavar="WORD", help="Only issues with this label.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
@@ -204,7 +206,7 @@ def create_issue(
 def update_issue(
     operations: Operations,
     issue: IssueId,
-    status: Annotated[model.IssueStatus | None, Option(help="The new status.")] = None,
+    status: Annotated[values.IssueStatus | None, Option(help="The new status.")] = None,
     title: Title = None,
     body: Body = None,
     priority: Priority = None,
@@ -225,7 +227,7 @@ def link(
     operations: Operations,
     file: File,
     issue: IssueId,
-    kind: Annotated[model.AssocType, Option("--as", help="How the file is related to the issue.")] = "task_for",
+    kind: Annotated[values.AssocType, Option("--as", help="How the file is related to the issue.")] = "task_for",
 ) -> None:
     """Link a file to an issue."""
     wanted = {"issue_id": issue, "assoc_type": kind}
@@ -256,7 +258,7 @@ def register_file(
 def import_report(
     operations: Operations,
     file: Annotated[Path, Argument(metavar="REPORT", help="Report of a scanner; - is standard input.")],
-    form: Annotated[model.ReportFormat, Option("--format", help="Format of the report.")] = "auto",
+    form: Annotated[values.ReportFormat, Option("--format", help="Format of the report.")] = "auto",
     source: Annotated[
         str | None, Option(metavar="NAME", help="Name of the scanner. [default: its name in the report]")
     ] = None,
@@ -310,7 +312,7 @@ def export_findings(
     operations: Operations,
     form: Annotated[Literal["sarif"], Option("--format", help="Format of the output.")] = "sarif",
     status: Annotated[
-        model.FindingStatus | None,
+        values.FindingStatus | None,
         Option(help="Only findings with this status. [default: open and false_positive]"),
     ] = None,
     source: Source = None,

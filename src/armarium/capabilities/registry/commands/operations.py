@@ -15,7 +15,7 @@ import typer
 
 from armarium.capabilities.registry.commands import tables
 from armarium.capabilities.registry.commands.project import RegistryProject
-from armarium.capabilities.registry.model import SEVERITIES
+from armarium.capabilities.registry.values import SEVERITIES
 from armarium.command_line.host import CommandHost
 from armarium.command_line.output import FAILED, Misuse, count, say, show, show_json
 from armarium.foundation.schema import Json

@@ -19,7 +19,7 @@ from armarium.capabilities.registry.errors import (
     RegistryUnusable,
 )
 from armarium.capabilities.registry.lifespan import open_registry
-from armarium.capabilities.registry.model import FindingStatus, Imported, RegisteredFile, ScanReport
+from armarium.capabilities.registry.model import Imported, RegisteredFile, ScanReport
 from armarium.capabilities.registry.ownership import require_own_registry
 from armarium.capabilities.registry.paths import is_absolute
 from armarium.capabilities.registry.reports.formats import read_reports
@@ -27,6 +27,7 @@ from armarium.capabilities.registry.reports.sarif_export import to_sarif
 from armarium.capabilities.registry.service import Registry
 from armarium.capabilities.registry.settings import registry_file
 from armarium.capabilities.registry.tools import TOOLS
+from armarium.capabilities.registry.values import FindingStatus
 from armarium.command_line.host import CommandHost
 from armarium.foundation.errors import ArmariumError
 from armarium.foundation.schema import Json

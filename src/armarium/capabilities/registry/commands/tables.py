@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from armarium.capabilities.registry.model import SEVERITIES
+from armarium.capabilities.registry.values import SEVERITIES
 from armarium.command_line.output import printable
 
 Json = Mapping[str, Any]

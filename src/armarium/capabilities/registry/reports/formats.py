@@ -15,9 +15,10 @@ import pydantic
 
 from armarium.capabilities.registry.arguments import ImportOptions, ReportArgs
 from armarium.capabilities.registry.errors import ValidationError
-from armarium.capabilities.registry.model import ReportEntry, ReportFormat, ScanReport
+from armarium.capabilities.registry.model import ReportEntry, ScanReport
 from armarium.capabilities.registry.reports.fields import as_array, as_object, line_in, refused, text_in
 from armarium.capabilities.registry.reports.sarif import read_sarif
+from armarium.capabilities.registry.values import ReportFormat
 from armarium.foundation.errors import ArgumentOutOfRange, InvalidArgument, MissingArgument
 from armarium.foundation.schema import Json, SchemaCheck
 from armarium.foundation.tools import Call, local_tool

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
-from armarium.capabilities.registry.model import ExportedFinding, Finding, Severity
+from armarium.capabilities.registry.model import ExportedFinding, Finding
 from armarium.capabilities.registry.reports.sarif_identity import FINGERPRINT, PLACE
+from armarium.capabilities.registry.values import Severity
 from armarium.foundation.schema import Json
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from armarium.capabilities.registry.model import Severity
 from armarium.capabilities.registry.reports.fields import array_in, as_object, index_in, object_in, refused, text_in
+from armarium.capabilities.registry.values import Severity
 from armarium.foundation.schema import Json
 
 ItemT = TypeVar("ItemT")

@@ -16,8 +16,9 @@ from armarium.capabilities.registry.storage.columns import (
     to_json,
 )
 from armarium.capabilities.registry.storage.database import Reader, Writer
+from armarium.capabilities.registry.values import Direction, SortField
 
-DEFAULT_DIRECTIONS: dict[model.SortField, model.Direction] = {
+DEFAULT_DIRECTIONS: dict[SortField, Direction] = {
     "path": "asc",
     "language": "asc",
     "updated_at": "desc",
@@ -86,7 +87,12 @@ def touch(writer: Writer, numbers: Iterable[int]) -> None:
 
 
 def page(
-    reader: Reader, wanted: model.FileFilter, sort: model.SortField, direction: model.Direction, limit: int, offset: int
+    reader: Reader,
+    wanted: model.FileFilter,
+    sort: SortField,
+    direction: Direction,
+    limit: int,
+    offset: int,
 ) -> model.Page[model.ListedFile]:
     """A page of the selected files, without removed ones. In the default direction, ties are ordered by path; the other
     direction is the exact reverse."""
@@ -108,7 +114,7 @@ def page(
     return page_of([listed_file(row) for row in (reversed(rows) if backwards else rows)], total, limit, offset)
 
 
-def order_by(sort: model.SortField, *, reverse: bool, few: bool) -> str:
+def order_by(sort: SortField, *, reverse: bool, few: bool) -> str:
     """The order of a field's index, or its exact reverse: one index serves both directions."""
     directions = (DEFAULT_DIRECTIONS[sort], "asc")
     first, ties = ("desc" if each == "asc" else "asc" for each in directions) if reverse else directions

@@ -11,6 +11,7 @@ from armarium.capabilities.registry import model
 from armarium.capabilities.registry.storage import files, issues
 from armarium.capabilities.registry.storage.columns import cursor_of, finding, position_in, to_json
 from armarium.capabilities.registry.storage.database import Reader
+from armarium.capabilities.registry.values import SEVERITIES, FindingSort, FindingStatus
 
 _MAX_VALUES = 50
 """The most values of a facet that are listed."""
@@ -38,7 +39,7 @@ class _Order(NamedTuple):
 
 
 _FINDINGS_FIRST = "findings n CROSS JOIN files f ON f.no = n.file_no"
-_ORDERS: dict[model.FindingSort, _Order] = {
+_ORDERS: dict[FindingSort, _Order] = {
     "severity": _Order(
         _FINDINGS_FIRST,
         f"{_SEVERITY_ORDER}, n.file_no, n.no",
@@ -58,7 +59,7 @@ _ORDERS: dict[model.FindingSort, _Order] = {
 
 
 def page(
-    reader: Reader, wanted: model.FindingFilter, sort: model.FindingSort, limit: int, cursor: str | None
+    reader: Reader, wanted: model.FindingFilter, sort: FindingSort, limit: int, cursor: str | None
 ) -> model.FindingPage:
     """A page of the selected findings, after the position of a cursor."""
     tables, order, following, kinds = _ORDERS[sort]
@@ -71,8 +72,8 @@ def page(
     if len(rows) <= limit:
         return {"results": found, "next": None}
     last, (no, file_no) = found[-1], rows[limit - 1][-2:]
-    positions: dict[model.FindingSort, tuple[str | int, ...]] = {
-        "severity": (model.SEVERITIES.index(last["severity"]), file_no, no),
+    positions: dict[FindingSort, tuple[str | int, ...]] = {
+        "severity": (SEVERITIES.index(last["severity"]), file_no, no),
         "updated_at": (last["updated_at"], no),
         "path": (last["file_path"], last["line_start"] or 0, no),
     }
@@ -125,8 +126,8 @@ def counts(reader: Reader, wanted: model.FindingFilter) -> model.FindingCounts:
     return {
         "total": total,
         "all": in_registry,
-        "severity": [{"value": each, "count": severity[each]} for each in model.SEVERITIES],
-        "status": [{"value": each, "count": status[each]} for each in get_args(model.FindingStatus)],
+        "severity": [{"value": each, "count": severity[each]} for each in SEVERITIES],
+        "status": [{"value": each, "count": status[each]} for each in get_args(FindingStatus)],
         "scan_source": _most_frequent(source, wanted.scan_source),
         "rule_id": _most_frequent(rule, wanted.rule_id),
         "directory": _by_directory(reader, wanted),

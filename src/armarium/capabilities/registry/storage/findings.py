@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from armarium.capabilities.registry.errors import KNOWN_FINDINGS, NotFound
-from armarium.capabilities.registry.model import ExportedFinding, Finding, FindingStatus, Page, Severity
+from armarium.capabilities.registry.model import ExportedFinding, Finding, Page
 from armarium.capabilities.registry.storage.columns import finding, page_of
 from armarium.capabilities.registry.storage.database import Reader, Writer
+from armarium.capabilities.registry.values import FindingStatus, Severity
 
 _NOT_FIXED = "n.status <> 'fixed'"
 

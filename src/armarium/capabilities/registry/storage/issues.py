@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from armarium.capabilities.registry import model
+from armarium.capabilities.registry import model, values
 from armarium.capabilities.registry.errors import KNOWN_ISSUES, NotFound
 from armarium.capabilities.registry.storage.columns import cursor_of, issue, named, page_of, position_in, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
@@ -43,7 +43,7 @@ def update(writer: Writer, changed: model.IssueAnswer) -> None:
 
 
 def page(
-    reader: Reader, status: model.IssueStatus | None, label: str | None, limit: int, offset: int
+    reader: Reader, status: values.IssueStatus | None, label: str | None, limit: int, offset: int
 ) -> model.Page[model.IssueAnswer]:
     """A page of issues, the most urgent first, and among those the ones that changed last."""
     conditions: list[str] = []
@@ -59,7 +59,7 @@ def page(
 
 
 def search(
-    reader: Reader, statuses: Sequence[model.IssueStatus], label: str | None, text: str, limit: int, cursor: str | None
+    reader: Reader, statuses: Sequence[values.IssueStatus], label: str | None, text: str, limit: int, cursor: str | None
 ) -> model.IssuePage:
     """A page of issues in the same order, after the position of a cursor. All words must occur in the id, title, body
     or labels."""
@@ -107,7 +107,7 @@ def link(reader: Reader, file_no: int, association_no: int) -> model.FileLink:
     return named(model.FileLink, row)
 
 
-def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: model.AssocType, actor: str) -> bool:
+def associate(writer: Writer, file_no: int, issue_no: int, assoc_type: values.AssocType, actor: str) -> bool:
     """Link a file to an issue. Returns whether the link is new."""
     return bool(writer.rows("put_association", (file_no, issue_no, assoc_type, actor, writer.now)))
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from armarium.capabilities.registry.errors import NotFound, ValidationError
-from armarium.capabilities.registry.model import FindingStatus, LastScan, Scanned, Severity
+from armarium.capabilities.registry.model import LastScan, Scanned
 from armarium.capabilities.registry.storage.columns import named
 from armarium.capabilities.registry.storage.database import Reader, Writer
+from armarium.capabilities.registry.values import FindingStatus, Severity
 
 _MAX_SCANS = 100
 _MAX_JUDGED = 100_000

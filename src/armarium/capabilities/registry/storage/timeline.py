@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
-from armarium.capabilities.registry.model import EventKind, Page, TimelineEvent
+from armarium.capabilities.registry.model import Page, TimelineEvent
 from armarium.capabilities.registry.storage.columns import Row, page_of, to_json
 from armarium.capabilities.registry.storage.database import Reader, Writer
+from armarium.capabilities.registry.values import EventKind
 
 EventType = Literal[
     "finding_created",
