@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from emulators import OpenAIEmulator, Refused, Stalled
-from support.browser import Visitor, accessibility_faults, press
+from support.browser import Visit, Visitor, accessibility_faults, press, session_of
 from support.console_corpus import until_searchable, write_searchable
 from support.server import ServerProcess
 from support.waiting import eventually
@@ -53,6 +53,19 @@ def settings(directory: Path, model: OpenAIEmulator) -> dict[str, Any]:
 async def reader(server: ServerProcess, state_dir: Path, owner: Visitor) -> Visitor:
     await until_searchable(server.url, state_dir)
     return owner
+
+
+@pytest.fixture
+def key(server: ServerProcess, state_dir: Path) -> str:
+    return (state_dir / "secret.token").read_text().strip()
+
+
+@pytest.fixture
+async def holder(server: ServerProcess, state_dir: Path, visit: Visit, key: str) -> AsyncGenerator[Visitor]:
+    """A person who logged in with the key."""
+    await until_searchable(server.url, state_dir)
+    async with visit(storage_state=await session_of(server.url, key=key)) as person:
+        yield person
 
 
 def answer(page: Page) -> Locator:
@@ -120,13 +133,13 @@ async def test_when_the_model_fails_the_best_sentences_are_shown(reader: Visitor
 
 
 async def test_a_session_that_ends_during_an_answer_loses_nothing(
-    reader: Visitor, model: OpenAIEmulator, server: ServerProcess, state_dir: Path
+    holder: Visitor, model: OpenAIEmulator, server: ServerProcess, key: str
 ) -> None:
     model.faults.append(Stalled(on="/chat/completions", after_events=12))
-    page = await reader.open("/console/ask")
+    page = await holder.open("/console/ask")
     await begin(page, HORN)
     await expect(answer(page)).to_contain_text("It says")
-    stored = await reader.context.storage_state()
+    stored = await holder.context.storage_state()
     (cookie,) = stored.get("cookies", [])
     proof = await page.evaluate("localStorage.getItem('armarium.proof')")
     headers = {"cookie": f"{cookie.get('name')}={cookie.get('value')}", "x-armarium-proof": proof}
@@ -138,7 +151,7 @@ async def test_a_session_that_ends_during_an_answer_loses_nothing(
     await begin(page, "and what does it run on?")
     dialog = page.get_by_role("dialog", name="Log in again")
     await expect(dialog).to_be_visible()
-    await dialog.get_by_label("Key").fill((state_dir / "secret.token").read_text().strip())
+    await dialog.get_by_label("Key").fill(key)
     await dialog.get_by_role("button", name="Log in").click()
     await expect(dialog).to_be_hidden()
     # The question was neither lost nor has it to be written again.
