@@ -150,6 +150,7 @@ async def test_a_file_is_indexed_again_on_request(tmp_path: Path, body: Json) ->
             return {hit["rel_path"] for hit in hits if "hangars" in hit["snippet"]} == expected
 
         await eventually(found, what="the new content is found")
+        await eventually(lambda: served.calls("corpus_reindex"), what="the call is recorded")
         (record,) = served.calls("corpus_reindex")
         assert (record.outcome, record.path) == ("success", body.get("path"))
 
